@@ -41,18 +41,22 @@ def candidates(words: Sequence[str]) -> list[str]:
     name = " ".join(words[: 2 if words[0] == "env" else 1])
     if name not in COMMANDS:
         return []
-    if words[-1].startswith("--") and "." in words[-1] and "=" not in words[-1] and words[-1] != "--run.env":
-        return []  # the value of a setting
     if words[-1] in ("--env", "--run.env"):
         from agentq import envs
 
         return [*envs.names(), *envs.names("chromium")]
+    if words[-1].startswith("--") and "." in words[-1] and "=" not in words[-1]:
+        return []  # the value of a setting
     made = COMMANDS[name]
     for names, said in made.arguments:
         if words[-1] in names and said.get("action") != "store_true":
             return list(map(str, said.get("choices", ())))
-    following = {"train": [*RECIPES], "settings": [*RECIPES, "demo", "ladder", "eval", "run", "train"]}
-    first = following.get(name, []) if len(words) == 1 else [*RECIPES] if list(words) == ["settings", "train"] else []
+    following = {
+        "train": [*RECIPES],
+        "settings": [*RECIPES, "demo", "ladder", "eval", "run", "train"],
+        "settings train": [*RECIPES],
+    }
+    first = following.get(" ".join(words), [])
     first += [str(choice) for names, said in made.arguments if names[0][0] != "-" for choice in said.get("choices", ())]
     options = [option for names, _ in made.arguments for option in names if option.startswith("--")]
     return [*first, *options, *(_settings(words) if made.takes_settings else ())]

@@ -160,17 +160,16 @@ def _run(
         asked = [base]
         where += f"-{s.run.env}" if command != "demo" or s.run.env != Run().env else ""
     else:
-        ranks = {"base": [base], "none": []}.get(_critic(s), [read_name(_critic(s))])
+        ranks = [base] if _critic(s) == "base" else _own_critic(s)
         asked = [measured, *(ranks if "search" in command else [])]
         stored["checkpoint"] = found = fingerprint(measured)
         where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
     where += f"-{s.run.shard}" if s.run.shard else ""
-    for name in (base, *([] if _critic(s) in ("base", "none") else [read_name(_critic(s))])):
+    for name in (base, *_own_critic(s)):
         check_checkpoint(name)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
     place = out.absolute()  # an environment may change the directory
-    named = [measured, base, s.run.engine, _critic(s)]
-    check_vllm(dict(s.vllm), [name for name in named if name])
+    check_vllm(dict(s.vllm), [name for name in (measured, base, s.run.engine, _critic(s)) if name])
     paths = _paths(s, {**reads, "--base": base, "--config": inputs.file})
     grows = () if s.run.shard else GROWS
     check_claim(out, stored, clean=inputs.clean, inputs=paths, grows=grows)
@@ -238,11 +237,10 @@ def _paths(s: Settings, reads: Mapping[str, Path | str | None]) -> dict[str, Pat
     for key, function in own.items():
         if function:
             from_file(function, key)
-    critic = _critic(s)
     every = {
         **reads,
         "run.engine": s.run.engine,
-        "critic.model": None if critic in ("base", "none") else read_name(critic),
+        "critic.model": next(iter(_own_critic(s)), None),
         "run.env": _file_of(s.run.env),
         **{key: Path(function.rpartition(":")[0]) for key, function in own.items() if function},
     }
@@ -263,10 +261,15 @@ def _critic(s: Settings) -> str:
     return s.critic.model if isinstance(s, AgentQ | Demo | EvalSearchCommand) else "none"
 
 
+def _own_critic(s: Settings) -> list[Path | str]:
+    """The critic's engine, if it has one of its own."""
+    return [] if _critic(s) in ("base", "none") else [read_name(_critic(s))]
+
+
 def _check_memory(s: Settings, base: Path | str, measured: Path | str | None, workers: int) -> None:
     """Check that the models of a new run fit, and say if a large base is needed twice."""
-    ranks = [read_name(_critic(s))] if _critic(s) not in ("base", "none") else []
-    if not s.run.engine and all(_is_tiny(name) for name in [base, *([measured] if measured else []), *ranks]):
+    models = [base, *([measured] if measured else []), *_own_critic(s)]
+    if not s.run.engine and all(map(_is_tiny, models)):
         return
     from agentq.recipes.memory import GIB, check_memory, size_of
 
