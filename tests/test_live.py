@@ -399,7 +399,11 @@ def started(site: Foreign, out: Path, *words: str, stdin: int = subprocess.DEVNU
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
+            "HF_HUB_OFFLINE": "1",  # "scripted" could be a model of the hub, which would be tried first
+        },
     )
 
 
