@@ -22,12 +22,13 @@ _BEST = re.compile(
     r"[ \t*_`]*(?:is\b[ \t]*[:：]?|[:：=]|-+>)[ \t*_`]*(?P<gap>\s*))+(?P<said>.*)$",
     re.MULTILINE | re.IGNORECASE,
 )
-_RANKED = re.compile(
-    r"^\W*(?:(?:my |the |final )*(?:ranking|order)|(?:final )?answer)[ \t*_]*(?:is[ \t]*:?|[:=])(?P<said>.*)",
-    re.MULTILINE | re.IGNORECASE | re.DOTALL,
+_RANKING = re.compile(
+    r"^(?!\W*\d)(?:.*?\b(?:rank\w*|order)\b[^:=>→\n]*?|\W*(?:final )?answer[ \t*_]*)"
+    r"(?:[:=]|\bis\b[ \t]*:?|[ \t][-–—][ \t]|$)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _SEPARATORS = (r"->|[>→]", r"[,;]", r"\s+")
-_NUMBER = re.compile(r"^\W*\d+[.):][ \t]+")
+_NUMBER = re.compile(r"^\W*(?:\d+[.):]|then\b|and\b)[ \t]+")
 _ALONE = re.compile(r"\W*(?:option|action|proposal|letter)?[ \t]*\(?([A-Za-z])\)?\W*", re.IGNORECASE)
 _LED = re.compile(
     r"(?:(?i:option|action|proposal|letter)[ \t]+)?\(?([A-Z])\)?"
@@ -95,18 +96,21 @@ def parse_ranking(text: str, k: int) -> list[int] | None:
 
     None unless each letter is named exactly once.
     """
-    said = FENCE_LINE.sub("", spoken(text)[0]).strip()
-    value = load(said)
+    value, said = _json(FENCE_LINE.sub("", spoken(text)[0]).strip())
     if isinstance(value, dict):
         fields = lowered(value)
         value = next((fields[key] for key in ("ranking", "order", "answer") if key in fields), None)
-        said = str(value)
+        said = f"RANKING: {value}"
     if isinstance(value, list):
         return _ranked([str(each) for each in value], k)
-    found = _RANKED.search(said)
-    lines = [line for line in (found["said"] if found else said).splitlines() if line.strip(" *_")]
-    if not lines:
-        return None
+    parts = _RANKING.split(said)[1:] or re.split(r"\n\s*\n", said)
+    found = {tuple(ranking) for part in parts if (ranking := _ranking(part.strip(), k))}
+    return list(found.pop()) if len(found) == 1 else None
+
+
+def _ranking(said: str, k: int) -> list[int] | None:
+    """The ranking on the first line of a text, or on its first `k` lines."""
+    lines = [line for line in said.splitlines() if line.strip(" *_")] or [""]
     read = (_ranked(items, k) for items in [*(re.split(by, lines[0].strip()) for by in _SEPARATORS), lines[:k]])
     return next((ranking for ranking in read if ranking), None)
 
