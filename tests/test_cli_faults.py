@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import huggingface_hub.constants
 import pytest
 
 from agentq.cli import main
+from agentq.cli.app import COMMANDS
 from agentq.errors import ConfigError, ModelError
 from agentq.policies.engine_names import check_checkpoint
 from agentq.policies.openai_client import Refused
@@ -145,6 +147,41 @@ def test_another_projects_package_is_named(
         "agentq: agentq must come from the package agentq-search alone; got another project's, agentq 0.1.0, too: "
         "pip uninstall agentq, then pip install --force-reinstall agentq-search\n"
     )
+
+
+def documented_keys() -> dict[str, set[str]]:
+    """The keys of each command's JSON, as docs/commands.md has them."""
+    page = (Path(__file__).parents[1] / "docs" / "commands.md").read_text().partition("## Results as JSON")[2]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (`.*)$", page, re.M)]
+    return {name: set(re.findall("`([a-z_]+)`", row[1])) for row in rows for name in re.findall("`(.+?)`", row[0])}
+
+
+def test_the_pages_name_the_keys_of_every_json_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = documented_keys()
+    assert set(keys) == {
+        name for name, each in COMMANDS.items() if any("--json" in names for names, _ in each.arguments)
+    }
+    run, other, new = (str(tmp_path / name) for name in ("run", "other", "new"))
+    for words in (
+        ["eval", "embedded", "--out", run, *QUICK],
+        ["eval", "embedded", "--out", other, *QUICK],
+        ["report", run],
+        ["view", run],
+        ["compare", run, other],
+        ["export", run, "--format", "hf-traces", "--out", str(tmp_path / "traces")],
+        ["runs", str(tmp_path)],
+        ["check", run],
+        ["replay", run],
+        ["fork", run, "--out", new],
+        ["envs"],
+        ["env", "check", "booking", "--tasks", "1"],
+    ):
+        assert main([*words, "--json"]) == 0, words
+        name = " ".join(words[: 2 if words[0] == "env" else 1])
+        found = json.loads(capsys.readouterr().out)
+        assert found.keys() == keys[name] - ({"pushed"} if name == "export" else {"saved", "kept", "lost"}), name
+    assert main(["eval", "embedded", "--out", str(tmp_path / "dry"), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {"settings", "out"}
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])

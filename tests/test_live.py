@@ -34,6 +34,7 @@ from agentq.types import Command, EnvAction, History, Split, StepResult, Task
 from tests.browser_lab import click, named
 from tests.live_lab import PAGES, Foreign, foreign
 from tests.scripted_engine import Scripted
+from tests.test_cli_faults import documented_keys
 
 GOAL = "a table for 2 , name Ann"
 
@@ -429,6 +430,7 @@ def test_the_command_tells_what_it_does_and_leaves_a_report(browser: BrowserPool
     assert "A found success" in page and "Carried out, once: <code>CLICK [4] button Go on" in page
     assert '<td class="text">party is 2</td><td>yes</td>' in page
     assert (result["outcome"], result["waits"][:9]) == ("waits", "CLICK [4]")
+    assert result.keys() == documented_keys()["run"]
     assert Path(result["report"]).exists()
     assert result["requests"]["sent"] == 0 and result["tried"] == {f"POST {site.url}booked": result["requests"]["held"]}
 
