@@ -36,6 +36,25 @@ class Count(Counting):
         type(self).closed += 1
 
 
+class Proposes:
+    """A policy that returns what it was made with, or raises."""
+
+    version = 0
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> Any:
+        return self.found
+
+
+class Ranks(Proposes):
+    """A critic of the same kind."""
+
+    async def rank(self, history: History, proposals: Any, *, seed: int) -> Any:
+        return self.found
+
+
 def both(history: History, k: int) -> list[str]:
     """Both actions; where one is asked for, what is right for a goal of 3."""
     return ["CLICK [1]", "STOP"][:k] if k > 1 or len(history.actions) < 3 else ["STOP"]
@@ -67,8 +86,38 @@ def test_search_takes_an_environment_by_every_way_to_it() -> None:
 
 def test_search_uses_one_given_session_for_all_and_many_of_a_class() -> None:
     agentq.search(Count, 0, both, num_iterations=4, num_proposals=2, leaves_in_flight=2)
-    with pytest.raises(ValueError, match="several leaves in flight need make_env or an environment that can fork"):
+    with pytest.raises(ConfigError, match=r"leaves_in_flight must be 1 with an instance, .* got 2: give its class"):
         agentq.search(Count(), 0, both, leaves_in_flight=2)
+
+
+def test_two_calls_at_once_do_not_share_an_instance() -> None:
+    async def waits(history: History, k: int) -> list[str]:
+        await asyncio.sleep(0)
+        return both(history, k)
+
+    async def twice(env: Any, call: Any) -> list[Any]:
+        return await asyncio.gather(call(env, 0), call(env, 1), return_exceptions=True)
+
+    def search(env: Any, task: int) -> Any:
+        return agentq.search_async(env, task, waits, num_iterations=6, num_proposals=2)
+
+    def evaluate(env: Any, task: int) -> Any:
+        return agentq.evaluate_async(waits, env, 3)
+
+    for call in (search, evaluate):
+        for env in (Count(), envs.make("booking")):
+            first, second = asyncio.run(twice(env, call))
+            assert not isinstance(first, BaseException)
+            with pytest.raises(
+                ConfigError, match=r"must not be in use by another call, .* got the same .* twice at once"
+            ):
+                raise second
+        assert not any(isinstance(each, BaseException) for each in asyncio.run(twice(Count, call)))
+    env = Count()
+    assert agentq.search(env, 0, both).tree.task.seed == 0 and agentq.search(env, 1, both).tree.task.seed == 1
+    with pytest.raises(ZeroDivisionError):
+        agentq.search(env, 0, lambda h, k: 1 / 0)  # type: ignore[arg-type, return-value]
+    agentq.search(env, 0, both)  # an error gives it back
 
 
 def test_two_classes_of_one_name_stay_apart() -> None:
@@ -305,6 +354,55 @@ def test_search_has_the_defaults_of_the_settings() -> None:
             "max_new_tokens must be at least 1; got 0",
         ),
         (lambda: agentq.evaluate(both, Count, 0), ConfigError, "n must be at least 1; got 0"),
+        (lambda: agentq.evaluate(both, Count, 2.5), ConfigError, "n must be an integer; got 2.5"),  # type: ignore[arg-type]
+        (lambda: agentq.evaluate(both, Count, 1, in_flight=0), ConfigError, "in_flight must be at least 1; got 0"),
+        *(
+            (
+                lambda call=call, name=name, value=value: call(**{name: value}),
+                ConfigError,
+                f"{name} must be {kind}; got",
+            )
+            for call in (
+                lambda **k: agentq.search(Count, 0, both, **k),
+                lambda **k: agentq.evaluate(both, Count, 1, **k),
+            )
+            for name, value, kind in (
+                ("seed", None, "an integer"),
+                ("seed", 1.5, "an integer"),
+                ("temperature", None, "a number"),
+                ("temperature", "0.5", "a number"),
+                ("max_new_tokens", None, "an integer"),
+            )
+        ),
+        (lambda: agentq.search(Count, 0, both, num_iterations=2.5), ConfigError, "num_iterations must be an integer"),  # type: ignore[arg-type]
+        (lambda: agentq.search(Count, 0, both, alpha=None), ConfigError, "alpha must be a number; got None"),  # type: ignore[arg-type]
+        (
+            lambda: agentq.search(Count(), 0, both, leaves_in_flight=4),
+            ConfigError,
+            "leaves_in_flight must be 1 with an instance, which is a single session unless it can fork; got 4",
+        ),
+        (lambda: agentq.search(Count, 0, Proposes), ConfigError, "got the class Proposes: make an instance"),  # type: ignore[arg-type]
+        (
+            lambda: agentq.search(Count, 0, Proposes(["STOP"])),
+            ModelError,
+            "must return a list of agentq.types.Proposal",
+        ),
+        (lambda: agentq.evaluate(Proposes(None), Count, 1), ModelError, "Proposal; got None: a function (history, k)"),
+        (lambda: agentq.evaluate(Proposes([]), Count, 1), ModelError, "1 to k proposals, here at most 1; got 0"),
+        (
+            lambda: agentq.search(Count, 0, both, critic=Ranks([0.5])),
+            ModelError,
+            "Ranks.rank must return a number per action, here 2; got 1",
+        ),
+        (lambda: agentq.search(Count, 0, both, critic=Ranks([5, 0])), ModelError, "numbers in [0, 1]; got 5.0"),
+        (
+            lambda: agentq.search(Count, 0, both, critic=Ranks(None)),
+            ModelError,
+            "must return a list of numbers; got None",
+        ),
+        (lambda: agentq.train("rft", out="never", env=Count()), ConfigError, "got an instance of Count"),  # type: ignore[arg-type]
+        (lambda: agentq.train("rft", out="never", env=None), ConfigError, "env must be a name, or a class or function"),  # type: ignore[arg-type]
+        (lambda: agentq.train("rft", out=None), ConfigError, "out must be a path, the run directory; got None"),  # type: ignore[arg-type]
         (
             lambda: agentq.evaluate(both, Count, 1, temperature=-1),
             ConfigError,

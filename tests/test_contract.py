@@ -203,7 +203,22 @@ def written(folder: Path, **methods: str) -> str:
             ConfigError,
             "got success: must be true or false, or 0 or 1, not 2",
         ),
-        ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1"),
+        ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1, not 0"),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'reward': float('nan'), 'terminated'")},
+            ConfigError,
+            "got reward: input should be a finite number, not nan",
+        ),
+        (
+            {"step": GOOD["step"].replace("'button Up [1]'", "['a', 'b']")},
+            ConfigError,
+            "got text: input should be a valid string, not ['a', 'b']",
+        ),
+        (
+            {"reset": "def reset(self, *, seed=None): ...", "more": "action_space = None"},
+            ConfigError,
+            "Own takes others: agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's",
+        ),
         (
             {"reset": "def reset(self, seed): return 'page'"},
             ConfigError,
@@ -468,6 +483,14 @@ def test_success_may_be_whatever_checkers_return(told: str, success: bool, tmp_p
     env = envs.make(written(tmp_path, step=GOOD["step"].replace("'terminated'", f"'success': {told}, 'terminated'")))
     env.reset(envs.task(env.name, "train", 0))
     assert env.step(STOP).success is success
+
+
+def test_numbers_may_be_numpys_and_a_message_none(tmp_path: Path) -> None:
+    step = GOOD["step"].replace("'terminated'", "'error_kind': None, 'error_message': None, 'terminated'")
+    env = envs.make(written(tmp_path, step=step, more="max_steps = __import__('numpy').int64(4)"))
+    assert env.max_steps == 4
+    env.reset(envs.task(env.name, "train", 0))
+    assert env.step(UP).error_message == ""
 
 
 def test_the_check_advises_where_search_can_live_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from agentq.errors import ConfigError, ModelError
+from agentq.errors import ConfigError, ModelError, StoreError
 from agentq.learn.epochs import train
 from agentq.learn.learner import Learner
 from agentq.types import PreferencePair
@@ -199,6 +199,47 @@ def test_update_refuses_an_item_without_samples() -> None:
             learner().update(items, lambda part, logps: (logps.sum(), {}))
     with pytest.raises(ValueError, match="at least one prompt and one action token; got 0 and 0"):
         learner().step_sft([sample([], [])])
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "message"),
+    [
+        (lambda part, logps: logps.sum(), "a tensor and a dict of metrics; got Tensor"),
+        (lambda part, logps: (0.5, {}), "a tensor and a dict of metrics; got float and dict"),
+        (lambda part, logps: (logps.sum(), None), "got Tensor and NoneType"),
+        (lambda part, logps: (logps.sum(-1), {}), r"a scalar; got a tensor of shape \[2\]: sum it"),
+        (lambda part, logps: (logps.detach().sum(), {}), "follows from logps; got one without a gradient"),
+        (lambda part, logps: (logps.sum(), {"rows": logps}), r"must be a number; got rows: Tensor of shape \[2, 1\]"),
+        (lambda part, logps: (logps.sum(), {"kind": "dpo"}), "must be a number; got kind: str"),
+    ],
+)
+@pytest.mark.parametrize("max_tokens", [100, 2], ids=["whole", "cut"])
+def test_update_says_what_a_loss_must_return(loss_fn: Any, message: str, max_tokens: int) -> None:
+    own = learner(max_tokens=max_tokens)
+    before = weights_of(own.model)
+    with pytest.raises(ConfigError, match=message):
+        own.update([(sample([1, 2, 3], [2]), sample([4, 5, 6], [3]))], loss_fn)
+    assert own.step_count == 0 and all(torch.equal(p, before[name]) for name, p in own.model.named_parameters())
+
+
+def test_update_takes_metrics_that_still_have_their_graph() -> None:
+    torch.set_warn_always(True)  # else torch warns of a graph once per process
+    try:
+        found = learner().update(
+            [(sample([1], [2]),)], lambda part, logps: (-logps.sum(), {"own": logps.sum(), "two": 2})
+        )
+    finally:
+        torch.set_warn_always(False)
+    assert found["own"] == pytest.approx(-found["loss"]) and found["two"] == 2.0
+
+
+def test_update_refuses_items_that_are_no_tuples_of_samples() -> None:
+    one, (pair, *_) = sample([1], [2]), node_pairs(0, 1)
+    for items, got in (([one], "Sample"), ([(one,), (pair,)], "PreferencePair"), ([{"prompt": "a"}], "dict")):
+        with pytest.raises(ConfigError, match=rf"must be a tuple of samples, such as \(sample,\) .*; got {got}"):
+            learner().update(items, lambda part, logps: (logps.sum(), {}))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"must be a tuple of samples, .*; got PreferencePair"):
+        learner().step_sft([pair])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -482,6 +523,25 @@ def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path) -> No
     for name, p in again.model.named_parameters():
         assert torch.equal(p, trained.model.get_parameter(name))
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("held", ["script.py", "config.json", "run.sqlite", "checkpoint-500/optimizer.pt"])
+def test_save_deletes_nothing_but_a_checkpoint(held: str, tmp_path: Path) -> None:
+    trained = Learner(tiny_llama(), learning_rate=1e-2, tokenizer=tokenizer(VOCAB))
+    out = tmp_path / "out"
+    if held in ("run.sqlite", "checkpoint-500/optimizer.pt"):
+        trained.save(out)
+    (out / held).parent.mkdir(parents=True, exist_ok=True)
+    (out / held).write_text("mine")
+    shown = held.partition("/")[0]
+    with pytest.raises(StoreError, match=rf"at a new path, or in place of another; got .*out, which has {shown}, and"):
+        trained.save(out)
+    with pytest.raises(StoreError, match="which has"):
+        trained.save(out / held)
+    assert (out / held).read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    trained.save(tmp_path / "empty")
+    assert (tmp_path / "empty" / "config.json").is_file()
 
 
 def test_from_checkpoint_refuses_a_tokenizer_that_does_not_fit(tmp_path: Path) -> None:

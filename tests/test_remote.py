@@ -117,8 +117,8 @@ def test_what_a_server_says_becomes_a_page_and_notes(frail: Callable[..., str]) 
         ("die", "the session's process ended with exit code -9"),
         ("raise", "KeyError: 'nothing'"),
         ("typo", "the reply to step is wrong in the unknown field 'truncate'; did you mean 'truncated'?"),
-        ("nan", "the reply to step is wrong in reward: input should be a finite number"),
-        ("number", "the reply to step is wrong in text: input should be a valid string"),
+        ("nan", "the reply to step is wrong in reward: input should be a finite number, not nan"),
+        ("number", "the reply to step is wrong in text: input should be a valid string, not 5"),
     ],
 )
 def test_a_session_that_fails_is_data_and_is_replaced(frail: Callable[..., str], which: str, message: str) -> None:

@@ -63,3 +63,35 @@ def test_train_async_takes_a_class_and_works_in_a_loop(base: Path, tmp_path: Pat
     rows = asyncio.run(agentq.train_async("rft", base=base, env=Tiny, out=tmp_path / "run", **SETTINGS))
     assert [(row.name, row.successes) for row in rows] == [("base", 2), ("rft", 2)]
     assert envs.make("tiny").name == "tiny"
+
+
+NAMED = """
+from agentq.recipes.recipe import Recipe, collect_groups
+from agentq.recipes.settings import Rft
+from agentq.recipes import rft
+
+class Own(Rft):
+    margin: float = 1.0
+
+RECIPE = Recipe({}, {}, collect_groups, rft.credit, rft.loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("base", "Rft", "a recipe's name must be .* and not base, .*; got 'base'"),  # it would measure the base twice
+        ("mine/best", "Rft", "a recipe's name must be .*; got 'mine/best'"),
+        ("", "Rft", "a recipe's name must be .*; got ''"),
+        ("mine", "Own", "a setting of recipe mine must be in a section, .*; got margin outside of one"),
+        ("mine", "Rft()", "settings of recipe mine must be a subclass of Training; got Rft"),
+    ],
+)
+def test_a_recipe_of_ones_own_is_refused_before_the_run(
+    name: str, settings: str, message: str, base: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(NAMED.format(repr(name), settings))
+    with pytest.raises(ConfigError, match=message):
+        agentq.train(file, base=base, out=tmp_path / "run", **SETTINGS)
+    assert not (tmp_path / "run").exists()

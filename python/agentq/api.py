@@ -6,24 +6,22 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from agentq import envs
 from agentq.config import Selection
-from agentq.critics.function_critic import FunctionCritic, Score
+from agentq.critics.function_critic import CheckedCritic, FunctionCritic, Score
 from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
-from agentq.envs import own
-from agentq.envs.calls import close, session
 from agentq.envs.contract import takes
-from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
-from agentq.errors import ConfigError, did_you_mean, require
+from agentq.envs.given import Environment, World
+from agentq.envs.protocol import BROKEN_IN_A_ROW
+from agentq.errors import ConfigError, check_integers, check_numbers, did_you_mean, require
 from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import MODEL, check_checkpoint, make_engine, read_name
-from agentq.policies.function_policy import Answer, FunctionPolicy
+from agentq.policies.function_policy import Answer, CheckedPolicy, FunctionPolicy
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Policy
 from agentq.results import Evaluation, SearchResult
@@ -42,18 +40,6 @@ Model = Policy | Answer | str | Path
 a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and closed at its end."""
 
 Ranker = Critic | Score | str | Path | None
-
-
-class Contract(Protocol):
-    """A user's environment; see `agentq.envs.contract`."""
-
-    def reset(self, seed: Any, /) -> Any: ...
-    def step(self, command: Any, element: Any, text: Any, /) -> Any: ...
-
-
-Environment = str | Callable[[], Any] | Env | Contract
-"""A name; a class with `reset(seed)` and `step(command, element, text)`, or a function that returns an instance; or an
-instance. An instance is a single session: episodes take turns in it."""
 
 
 def _blocking(name: str, wait: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -95,7 +81,7 @@ async def search_async(
     """Search one task by Monte-Carlo tree search. `search` is the same for code without an event loop.
 
     Args:
-        env: the environment; see `agentq.api.Environment`.
+        env: the environment; see `agentq.envs.given.Environment`.
         task: a `Task`, or its seed: training tasks are 0, 1, 2, ...
         policy: proposes actions; see `agentq.api.Model`.
         critic: ranks the proposals of a node: a `Critic`; a function `(history, actions) -> a number in [0, 1] each`,
@@ -128,15 +114,16 @@ async def search_async(
         leaves_in_flight=leaves_in_flight,
         alpha=alpha,
     )
-    world = _World.of(env)
+    world = World.of(env)
     if not isinstance(task, Task) and isinstance(world.what, str) and world.what:
         task = await envs.ask(envs.task_from_seed, world.what, task)
-    if not world.given and leaves_in_flight > (most := await world.at_most(leaves_in_flight)):
-        raise ConfigError(f"leaves_in_flight must be at most {most} with {world.what}; got {leaves_in_flight}")
-    async with world.session() as session, _models(policy, critic, max_new_tokens) as (chosen, ranker):
-        wanted = task if isinstance(task, Task) else envs.task_from_seed(world.asked(session), task)
-        more = None if world.given else partial(envs.make, world.what)
-        return SearchResult(await TreeSearch(session, wanted, chosen, settings, critic=ranker, make_env=more).run())
+    await world.check_leaves(leaves_in_flight)
+    with world.held():
+        async with world.session() as session, _models(policy, critic, max_new_tokens) as (chosen, ranker):
+            wanted = task if isinstance(task, Task) else envs.task_from_seed(world.asked(session), task)
+            more = None if world.given else partial(envs.make, world.what)
+            tree = TreeSearch(session, wanted, chosen, settings, critic=ranker, make_env=more)
+            return SearchResult(await tree.run())
 
 
 async def evaluate_async(
@@ -155,7 +142,7 @@ async def evaluate_async(
 
     Args:
         policy: chooses actions; see `agentq.api.Model`.
-        env: the environment; see `agentq.api.Environment`.
+        env: the environment; see `agentq.envs.given.Environment`.
         n: number of tasks, at least 1: the first n of the split.
         split: "test", "validation" or "train".
         temperature: sampling temperature; 0 is greedy.
@@ -169,12 +156,14 @@ async def evaluate_async(
         ModelError, MissingExtra: if a model cannot be used.
         EnvError: if the environment shows no first page for many tasks in a row.
     """
-    if n < 1:
-        raise ConfigError(f"n must be at least 1; got {n}")
+    check_integers(n=n, seed=seed, in_flight=in_flight)
+    check_numbers(temperature=temperature, repeat_temperature=repeat_temperature)
+    for name, number in (("n", n), ("in_flight", in_flight)):
+        if number < 1:
+            raise ConfigError(f"{name} must be at least 1; got {number}")
     if not (temperature >= 0 <= repeat_temperature):
         raise ConfigError(f"temperatures must be at least 0; got {temperature} and {repeat_temperature}")
-    world, settings = _World.of(env), RolloutSettings(temperature, seed, repeat_temperature=repeat_temperature)
-    tasks = await envs.ask(envs.tasks, world.asked(world.given), split, n)
+    world, settings = World.of(env), RolloutSettings(temperature, seed, repeat_temperature=repeat_temperature)
     resets, found = Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()
 
     async def work(task: Task) -> Trajectory | None:
@@ -185,8 +174,10 @@ async def evaluate_async(
         assert t is not None  # None means that an episode was given up, which cannot happen here
         found[t.task.seed] = t
 
-    async with _models(policy, None, max_new_tokens) as (chosen, _):
-        await each(tasks, work, in_flight=await world.at_most(in_flight), on_done=keep)
+    with world.held():
+        tasks = await envs.ask(envs.tasks, world.asked(world.given), split, n)
+        async with _models(policy, None, max_new_tokens) as (chosen, _):
+            await each(tasks, work, in_flight=await world.at_most(in_flight), on_done=keep)
     return Evaluation(tuple(found[task.seed] for task in tasks))
 
 
@@ -194,62 +185,10 @@ search = _blocking("search", search_async)
 evaluate = _blocking("evaluate", evaluate_async)
 
 
-@dataclass(frozen=True, slots=True)
-class _World:
-    """The source of sessions: `what`, for the functions of `envs`, or `given`, the only session."""
-
-    what: str | Callable[[], Any]
-    given: Env | None = None
-
-    @classmethod
-    def of(cls, env: Environment) -> _World:
-        """Raises ConfigError if `env` is not an environment."""
-        if isinstance(env, str | type):
-            return cls(env)
-        reset, step = getattr(env, "reset", None), getattr(env, "step", None)
-        if not callable(reset) or not callable(step):
-            if callable(env):
-                return cls(env)
-            raise ConfigError(
-                "env must be a name, a class with reset(seed) and step(command, element, text), a function that makes "
-                f"one, or one that is made; got {type(env).__name__}"
-            )
-        if takes(step, 3):
-            return cls("", own.given(env))
-        if not takes(step, 1) or not all(hasattr(env, name) for name in ("name", "max_steps")):
-            raise ConfigError(
-                "env must have step(command, element, text), or step(env_action), name and max_steps as an agentq Env; "
-                f"got {type(env).__name__}; agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's"
-            )
-        known = cast(Env, env)
-        return cls("" if isinstance(known, own.OwnEnv) else known.name, known)
-
-    def asked(self, session: Env | None) -> str | Callable[[], Any] | own.OwnEnv:
-        """What tasks are asked of: a name, whose tasks are remembered, else a session if there is one."""
-        named = isinstance(self.what, str) and self.what
-        return session if isinstance(session, own.OwnEnv) and not named else self.what
-
-    async def at_most(self, wanted: int) -> int:
-        """`wanted`, or the number of sessions if there are fewer."""
-        most = 1 if self.given else await envs.ask(envs.max_sessions, self.what)
-        return min(wanted, most or wanted)
-
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[Env]:
-        """A session. It is closed at the end, unless it was given."""
-        if self.given is None:
-            async with session(partial(envs.make, self.what)) as env:
-                yield env
-            return
-        try:
-            yield self.given
-        finally:
-            if isinstance(self.given, own.OwnEnv) and self.given.lent is not None:
-                await close(self.given)  # what it made of the instance, which stays open
-
-
 def _got(model: object) -> str:
     """What was given in place of a model."""
+    if isinstance(model, type):
+        return f"the class {model.__name__}: make an instance"
     return f"a function of {inspect.signature(model)}" if inspect.isroutine(model) else type(model).__name__
 
 
@@ -257,6 +196,7 @@ def _got(model: object) -> str:
 async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIterator[tuple[Policy, Critic | None]]:
     """The policy and the critic. Models given by name are loaded here and closed at the end."""
     made: dict[Path | str, Engine] = {}
+    check_integers(max_new_tokens=max_new_tokens)
     if max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be at least 1; got {max_new_tokens}")
 
@@ -273,8 +213,8 @@ async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIt
         chosen: Policy
         if isinstance(policy, str | Path):
             chosen = ModelPolicy(await engine(policy), max_new_tokens=max_new_tokens)
-        elif hasattr(policy, "propose"):
-            chosen = cast(Policy, policy)
+        elif hasattr(policy, "propose") and not isinstance(policy, type):
+            chosen = CheckedPolicy(cast(Policy, policy))
         elif callable(policy) and takes(policy, 2):
             chosen = FunctionPolicy(policy)
         else:
@@ -285,8 +225,10 @@ async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIt
         if isinstance(critic, str | Path):
             most = max(CriticSettings().max_new_tokens, max_new_tokens)
             ranker = LLMRanker(await engine(critic), max_new_tokens=most)
-        elif critic is None or hasattr(critic, "rank"):
-            ranker = cast(Critic | None, critic)
+        elif critic is None:
+            ranker = None
+        elif hasattr(critic, "rank") and not isinstance(critic, type):
+            ranker = CheckedCritic(cast(Critic, critic))
         elif callable(critic) and takes(critic, 2):
             ranker = FunctionCritic(critic)
         else:

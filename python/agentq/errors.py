@@ -72,6 +72,20 @@ def require(module: str, *, extra: str, for_: str) -> ModuleType:
         raise MissingExtra(f"{for_} needs {module}: pip install 'agentq-search[{extra}]'") from error
 
 
+def check_integers(**given: object) -> None:
+    """Raises ConfigError unless the arguments are integers, also NumPy's."""
+    for name, value in given.items():
+        if not hasattr(value, "__index__"):
+            raise ConfigError(f"{name} must be an integer; got {value!r:.60}")
+
+
+def check_numbers(**given: object) -> None:
+    """Raises ConfigError unless the arguments are numbers, also NumPy's."""
+    for name, value in given.items():
+        if isinstance(value, str) or not hasattr(value, "__float__"):
+            raise ConfigError(f"{name} must be a number; got {value!r:.60}")
+
+
 def says_no_memory(error: BaseException) -> bool:
     """Whether the machine or its GPU has no memory left. Python, torch and safetensors say it by different classes."""
     return isinstance(error, MemoryError) or any(said in str(error) for said in _NO_MEMORY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,20 @@ def train(
         Held-out success of the base and of the trained model.
 
     Raises:
-        AgentqError: for the faults that the command reports in one line.
+        ConfigError: if an argument is wrong.
+        AgentqError: for the other faults that the command reports in one line.
     """
     require("torch", extra="train", for_="agentq.train")
     from agentq.recipes import run
 
+    if not isinstance(out, str | os.PathLike):
+        raise ConfigError(f"out must be a path, the run directory; got {out!r:.60}")
     if not isinstance(env, str):
+        if not callable(env):
+            raise ConfigError(
+                "env must be a name, or a class or function that makes an environment, since episodes run at the same "
+                f"time; got an instance of {type(env).__name__}"
+            )
         made, session = env, envs.make(env)
         session.close()
         env = session.name

@@ -102,10 +102,10 @@ def place(called: Callable[..., Any]) -> str:
 
 
 def plain(found: Any) -> Any:
-    """What a method returned, with NumPy's scalars as Python's."""
-    if not isinstance(found, dict):
-        return found
-    return {key: value.item() if getattr(value, "shape", None) == () else value for key, value in found.items()}
+    """What a method returned, or an attribute is, with NumPy's scalars as Python's."""
+    if isinstance(found, dict):
+        return {key: value.item() if getattr(value, "shape", None) == () else value for key, value in found.items()}
+    return found.item() if getattr(found, "shape", None) == () else found
 
 
 def takes(called: Callable[..., Any], n: int) -> bool:
@@ -127,7 +127,10 @@ def checked(env: Any, what: str) -> Any:
         if not callable(getattr(env, method, None)):
             raise ConfigError(f"{what} must make an environment with the method {call}; got {name}, which has none")
         if not takes(getattr(env, method), len(arguments)):
-            raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others")
+            gym = (
+                ": agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's" if hasattr(env, "action_space") else ""
+            )
+            raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others{gym}")
     for method in _METHODS:
         if inspect.iscoroutinefunction(getattr(env, method, None)):
             said = f"whose {method} is a plain function; got a coroutine: write def, not async def"
@@ -140,10 +143,11 @@ def checked(env: Any, what: str) -> Any:
 
 def about(env: Any) -> dict[str, Any]:
     """The description that a class gives of itself, with defaults."""
-    return {
+    told = {
         "name": getattr(env, "name", None) or type(env).__name__.lower(),
         "max_steps": getattr(env, "max_steps", MAX_STEPS),
         "deadline_s": getattr(env, "deadline_s", DEADLINE_S),
         "commands": [str(each) for each in getattr(env, "commands", ())],
         **{field: getattr(env, field) for field in ("language", "keeps_pages", "tools") if hasattr(env, field)},
     }
+    return {field: plain(value) for field, value in told.items()}

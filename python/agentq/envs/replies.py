@@ -45,7 +45,7 @@ def _flag(told: Any) -> bool:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
-_Note = Annotated[str, AfterValidator(one_line)]
+_Note = Annotated[str, BeforeValidator(lambda told: "" if told is None else told), AfterValidator(one_line)]
 _Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split()))]
 
 
@@ -106,7 +106,7 @@ R = TypeVar("R", bound=Reply)
 
 
 def read(kind: type[R], found: Any) -> R:
-    """Check a result against `kind`. Raises ValueError with the first fault: `reward: input should be ..`."""
+    """Check a result against `kind`. Raises ValueError: `reward: input should be .., not None`."""
     if inspect.iscoroutine(found):
         found.close()
         raise ValueError("a coroutine: write def, not async def")
@@ -124,4 +124,6 @@ def read(kind: type[R], found: Any) -> R:
         form = ", ".join(f'"{name}": ..' for name in shown)
         raise ValueError(f"{type(found).__name__} in place of {{{form}}}")
     message = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] not in ("missing", "flag"):
+        message += f", not {one_line(repr(first['input']))[:60]}"
     raise ValueError(f"{place}: {message}" if place else message)

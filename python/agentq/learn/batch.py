@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.trie import Order, build_trie
 from agentq.learn.trie_attention import TreePlan
 from agentq.types import Sample
@@ -56,9 +56,24 @@ class Part:
         return list(zip(self.items, self.samples, strict=True))
 
 
-LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
+LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor | float]]]
 """Maps a part and its `[S, T]` log-probabilities to a scalar to minimise and metrics. Both are summed over the parts of
 a step and already divided by the size of the whole step, so the result does not depend on the partition."""
+
+
+def check_items(items: Sequence[Sequence[Sample]]) -> None:
+    """Raises ConfigError if an item is not a tuple or list of samples."""
+    for item in items:
+        wrong = (
+            next((each for each in item if not isinstance(each, Sample)), None)
+            if isinstance(item, tuple | list)
+            else item
+        )
+        if wrong is not None:
+            raise ConfigError(
+                "an item of a step must be a tuple of samples, such as (sample,) or (*pair.chosen, *pair.rejected); "
+                f"got {type(wrong).__name__}"
+            )
 
 
 def check_fits(items: Sequence[Sequence[Sample]], vocabulary: int, context: int) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from agentq.learn.adamw import adamw, check_numbers, check_plain, check_types
-from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
+from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, check_items, default_tokens, plan_step
 from agentq.learn.gradient import add, gradient
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.recompute import recompute_layers
@@ -27,6 +27,7 @@ from agentq.policies.adapters import base_of, keep_start, load_adapter, read_ada
 from agentq.policies.engine_names import EMBEDDED, embedded_base
 from agentq.policies.head import context_of
 from agentq.policies.placement import check_trains
+from agentq.policies.saved import check_replaceable
 from agentq.policies.weights import check_whole
 from agentq.types import PreferencePair, Sample
 
@@ -199,13 +200,15 @@ class Learner:
             learning_rate, of the whole step, in every process.
 
         Raises:
-            ValueError: if there are no items, or a sample is empty.
+            ValueError: if there are no items, an item is no tuple of samples, a sample is empty, or `loss_fn` returns
+                something else than a scalar that follows from the log-probabilities and a dict of numbers.
             ModelError: if a token id is outside the model's vocabulary, a sample longer than its context, or the
                 trained weights have 16 bits.
             FloatingPointError: if the gradient is not finite; the weights are then unchanged.
         """
         if not items:
             raise ValueError("a step must have at least one item; got 0")
+        check_items(items)
         check_types(self.parameters.values())
         totals: Metrics = {}
         for of_rank in self.ranks.gather(gradient(self, items, loss_fn)):
@@ -256,12 +259,14 @@ class Learner:
         return dict(self.merged().state_dict())
 
     def save(self, path: Path | str, *, adapters_only: bool = False) -> None:
-        """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout; replaces `path`.
+        """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout.
 
-        The files are on the disk when the call returns. Raises StoreError if writing fails; `path` is then unchanged.
+        `path` must be new, an empty directory, or a checkpoint, which is replaced as a whole. The files are on the disk
+        when the call returns. Raises StoreError if `path` holds anything else, or writing fails; it is then unchanged.
         """
         if adapters_only and not self.lora_rank:
             raise ValueError("adapters_only must go with lora_rank greater than 0; got 0")
+        check_replaceable(Path(path))
         self.placed.save(Path(path), self.tokenizer, adapters_only=adapters_only)
 
     def plan(self, items: Sequence[Sequence[Sample]]) -> list[Part]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.batch import LossFn, MicroBatch, Part
 from agentq.learn.trie import build_trie
 from agentq.learn.trie_attention import TreePlan, tree_attention_of
@@ -149,7 +149,7 @@ def _hidden(base: Any, ids: np.ndarray, **extra: Any) -> Tensor:
 
 def backward(
     part: Part, loss_fn: LossFn, logps_of: Callable[[MicroBatch], Tensor]
-) -> tuple[Tensor, Mapping[str, Tensor]]:
+) -> tuple[Tensor, Mapping[str, Tensor | float]]:
     """Add the part's gradient. A part of several batches runs forward twice, so one graph is kept at a time."""
     if len(part.batches) == 1:
         logps = padded(part, part.batches[0], logps_of(part.batches[0]))
@@ -167,6 +167,30 @@ def backward(
     return loss.detach(), metrics
 
 
-def _loss(loss_fn: LossFn, part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+def _loss(loss_fn: LossFn, part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor | float]]:
     """The loss of a part; 0 with a gradient for a part without items, since every rank must run backward."""
-    return loss_fn(part, logps) if part.items else (logps.sum(), {})
+    if not part.items:
+        return logps.sum(), {}
+    found: Any = loss_fn(part, logps)
+    pair = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    loss, metrics = pair
+    if not isinstance(loss, Tensor) or not isinstance(metrics, Mapping):
+        got = " and ".join(type(each).__name__ for each in pair) if pair is found else type(found).__name__
+        raise ConfigError(f"loss_fn must return a tensor and a dict of metrics; got {got}")
+    if loss.numel() != 1:
+        raise ConfigError(f"loss_fn must return a scalar; got a tensor of shape {list(loss.shape)}: sum it")
+    if not loss.requires_grad:
+        raise ConfigError("loss_fn must return a loss that follows from logps; got one without a gradient")
+    return loss, {name: _number(name, value) for name, value in metrics.items()}
+
+
+def _number(name: str, value: Any) -> Tensor | float:
+    """A metric without its graph. Raises ConfigError if it is no number."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.detach()
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = getattr(value, "shape", None)
+        got = type(value).__name__ if shape is None else f"{type(value).__name__} of shape {list(shape)}"
+        raise ConfigError(f"a metric of loss_fn must be a number; got {name}: {got}") from None

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.batch import LossFn, Part
+from agentq.learn.batch import LossFn, Part, check_items
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
 from agentq.policies.adapters import at_start
 from agentq.types import PreferencePair, Sample
@@ -66,12 +66,13 @@ def imitation_step(
     samples: Sequence[Sample], weights: Sequence[float] | None
 ) -> tuple[list[tuple[Sample, ...]], LossFn]:
     """Items and loss of `Learner.step_sft`."""
+    check_items([(sample,) for sample in samples])
     if weights is not None and len(weights) != len(samples):
         raise ValueError(f"weights must have one entry per sample ({len(samples)}); got {len(weights)}")
     weight = torch.ones(len(samples)) if weights is None else torch.tensor(weights, dtype=torch.float32)
     num_tokens = sum(len(sample.token_ids) for sample in samples)
 
-    def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         rows = [row for (row,) in part.samples]  # an item that occurs twice in a step counts twice
         mask, w = part.action_mask[rows], weight[list(part.items)].to(logps.device)
         return sft_loss(logps[rows], mask, weights=w, normalizer=num_tokens), {}
@@ -96,7 +97,7 @@ def preference_step(
     lengths = torch.tensor([sum(len(s.token_ids) for s in side) for side in good], dtype=torch.float64)
     reference = torch.tensor([[_recorded(p.chosen), _recorded(p.rejected)] for p in pairs], dtype=torch.float64)
 
-    def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         total = sequence_logps(logps, part.action_mask)
         members = part.members
         good_logps = torch.stack([total[list(rows[: len(good[i])])].sum() for i, rows in members])

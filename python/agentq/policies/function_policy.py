@@ -1,14 +1,16 @@
-"""The policy over a user's function, which calls a model in its own way."""
+"""The policy over a user's function or object, which calls a model in its own way."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from agentq.agent.actions import parse_action
 from agentq.errors import ModelError
+from agentq.policies.protocol import Policy
 from agentq.types import History, Proposal, StopReason
 
 Answer = Callable[[History, int], Sequence[str] | Awaitable[Sequence[str]]]
@@ -55,3 +57,28 @@ class FunctionPolicy:
     @property
     def _name(self) -> str:
         return getattr(self.answer, "__name__", type(self.answer).__name__)
+
+
+class CheckedPolicy:
+    """A user's own `Policy`, whose proposals are checked."""
+
+    def __init__(self, given: Policy) -> None:
+        self.given = given
+
+    @property
+    def version(self) -> int:
+        return self.given.version
+
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
+        """See `Policy.propose`. Raises ModelError if the policy returns something else than 1 to k proposals."""
+        given: Any = self.given.propose(history, k, seed=seed, temperature=temperature)
+        found = await given if inspect.isawaitable(given) else given
+        name = f"{type(self.given).__name__}.propose"
+        if not isinstance(found, list | tuple) or not all(isinstance(each, Proposal) for each in found):
+            raise ModelError(
+                f"{name} must return a list of agentq.types.Proposal; got {found!r:.60}: a function "
+                "(history, k) -> texts is also a policy"
+            )
+        if not 1 <= len(found) <= k:
+            raise ModelError(f"{name} must return 1 to k proposals, here at most {k}; got {len(found)}")
+        return list(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
+from pydantic import BaseModel
 
 from agentq.credit.pairs import sample_of
+from agentq.errors import ConfigError
 from agentq.policies.agreement import agreement
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.resources import branches, demonstrations, episodes, inspections
@@ -80,12 +83,16 @@ class Recipe(Generic[S]):
     """A training method, made of plain functions. The training loop is the same for all.
 
     Attributes:
-        name: the word on the command line.
+        name: the word on the command line, also of the stages and the checkpoint. Letters, digits and _ - . or spaces;
+            not "base", whose stages are those of the base model.
         settings: a subclass of `Training` whose fields are exactly the settings that the functions read.
         collect: fills the round's stage in the store; finished items are not collected again.
         credit: makes training items from the store.
         loss: takes one optimiser step on a batch of items.
         source: the file or entry point by which other processes find it; empty: it is agentq's own.
+
+    Raises:
+        ConfigError: if the name cannot be used, or the settings are no such class.
     """
 
     name: str
@@ -94,6 +101,23 @@ class Recipe(Generic[S]):
     credit: Callable[[Round[S]], list[Any]]
     loss: Callable[[Learner, list[Any], S], Metrics]
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w .-]*", self.name) or self.name == "base":
+            raise ConfigError(
+                "a recipe's name must be of letters, digits, spaces and _ - . and not base, which is the name of the "
+                f"model before training; got '{self.name}'"
+            )
+        if not isinstance(self.settings, type) or not issubclass(self.settings, Training):
+            raise ConfigError(
+                f"settings of recipe {self.name} must be a subclass of Training; got {self.settings!r:.60}"
+            )
+        for field, about in self.settings.model_fields.items():
+            if not isinstance(kind := about.annotation, type) or not issubclass(kind, BaseModel):
+                raise ConfigError(
+                    f"a setting of recipe {self.name} must be in a section, a pydantic model such as train; got "
+                    f"{field} outside of one: subclass a section, as examples/simpo.py does"
+                )
 
 
 def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collect") -> str:

@@ -10,13 +10,14 @@ import numpy as np
 
 from agentq._core import Forest
 from agentq.config import GO_WIDER, Selection, check_search
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, check_integers, check_numbers
 from agentq.seeds import Stream, derive_seed, task_seed
 from agentq.types import Proposal, Task
 
 __all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "check_return", "forest_for", "priors"]
 
 NEED_PRIORS = ("puct", "gumbel")
+_AT_LEAST_1 = ("num_iterations", "num_proposals", "leaves_in_flight")
 MOST_SIMULATIONS = (1 << 32) - 1  # the core's limit for gumbel
 
 
@@ -29,8 +30,8 @@ class SearchSettings:
     0: never.
 
     Raises:
-        ConfigError: if a number is out of range, there is no such selection rule, or it cannot work with the other
-            settings.
+        ConfigError: if an argument is no number or out of range, there is no such selection rule, or it cannot work
+            with the other settings.
     """
 
     num_iterations: int = 10
@@ -46,7 +47,9 @@ class SearchSettings:
     max_unreadable: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_iterations", "num_proposals", "leaves_in_flight"):
+        check_integers(**{name: getattr(self, name) for name in (*_AT_LEAST_1, "seed", "max_calls", "max_unreadable")})
+        check_numbers(temperature=self.temperature, c_exp=self.c_exp, alpha=self.alpha)
+        for name in _AT_LEAST_1:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
         for name, most in (("temperature", math.inf), ("c_exp", math.inf), ("alpha", 1.0)):
