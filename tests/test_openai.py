@@ -30,9 +30,10 @@ from agentq.policies.engine_names import embedded_base, make_engine, read_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_answers import Chat, read
 from agentq.policies.openai_client import OpenAIClient
-from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
+from agentq.policies.refusals import NO_IDS, NO_LOGPS
 from agentq.policies.unadapted import Unadapted
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings

@@ -119,6 +119,30 @@ def test_choices_that_were_returned_are_kept_and_the_others_asked_for(chat: Fake
     assert [body["n"] for body in chat.asked[before + 5 :]] == [1, 1]
 
 
+def test_of_the_requests_for_one_choice_only_those_that_failed_are_repeated(
+    chat: FakeOpenAI, open_engine: Open
+) -> None:
+    """The other answers have been paid for, and under a rate limit all k would rarely come at once."""
+    chat.honours_n = False
+    engine = open_engine(chat)
+    before = len(chat.asked)
+    chat.faults.extend(["", "500", "no choices", "broken off", ""])
+    samples = ask(engine, k=5)
+    assert [body["n"] for body in chat.asked[before:]] == [1] * 8
+    assert [s.text for s in samples] == [alone(chat, seed) for seed in range(5, 10)]
+    assert engine.usage.faults == {"HTTP 500": 1, "too few choices": 1, "answer broken off": 1}
+    assert engine.usage.total.generated_tokens == 7 * 7  # of all answers, also of the two that did not fit
+
+
+def test_a_choice_that_is_never_right_ends_the_requests_for_the_others(chat: FakeOpenAI, open_engine: Open) -> None:
+    chat.honours_n = False
+    engine = open_engine(chat)
+    engine._refusals.most = 0
+    chat.alters = lambda body, answer: answer["choices"].clear() if body["seed"] == 6 else None
+    with pytest.raises(ModelError, match=r"must give OpenAI's answers; got 0 of 1 choices, 6 times"):
+        ask(engine, k=3)
+
+
 def test_a_refusal_of_one_choice_too_is_reported_and_n_is_kept(chat: FakeOpenAI, open_engine: Open) -> None:
     engine = open_engine(chat)
     engine._refusals.most = 0
@@ -318,7 +342,7 @@ def test_a_rate_limit_at_the_start_is_waited_for(
     for limited in range(1, 5):  # from the first probe to the seeds
         chat.faults.extend([""] * (limited - 1) + ["429"] * 3)
         engine = open_engine(chat)
-        assert not chat.faults and (engine.gives, engine._honours_n) == (usual.gives, usual._honours_n)
+        assert not chat.faults and (engine.gives, engine._chats.honours_n) == (usual.gives, usual._chats.honours_n)
 
 
 def test_a_temperature_that_is_refused_is_told_in_one_line(chat: FakeOpenAI, open_engine: Open) -> None:
@@ -502,19 +526,21 @@ def test_thinking_that_a_servers_template_begins_is_no_answer_where_it_is_cut_of
         assert found.action.env_action == wanted
 
 
+@pytest.mark.parametrize("k", [1, 5])
 def test_a_server_that_cuts_long_prompts_is_named_once(
-    chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
+    k: int, chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def alter(body: Body, answer: Body) -> None:  # as Ollama, whose window has no room for more
         whole = sum(len(message["content"]) for message in body["messages"]) // 4
         answer["usage"] = {"prompt_tokens": min(2048, whole), "completion_tokens": 7}
 
+    chat.honours_n = False
     engine, chat.alters = open_engine(chat), alter
     said = []
     for lines in (300, 3000, 3000):
         page = Observation("\n".join(f"link Item {i} [{i}]" for i in range(lines)), "http://x/")
         prompt = engine.render(History("x", page), policy_messages, max_new_tokens=9)
-        asyncio.run(engine.sample(SampleRequest(prompt, 1, 0, 1.0, 9)))
+        asyncio.run(engine.sample(SampleRequest(prompt, k, 0, 1.0, 9)))
         said.append(capsys.readouterr().err.count("read 2048 tokens of a prompt of about"))
     assert said == [0, 1, 0]
 

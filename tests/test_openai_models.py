@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from agentq.agent.prompts import policy_messages
 from agentq.errors import ConfigError, ModelError
 from agentq.model_settings import ModelSettings
-from agentq.policies import patience
+from agentq.policies import openai_engine, patience
 from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.fitting import CHARACTERS, PAGE_END
 from agentq.policies.model_policy import ModelPolicy
@@ -68,11 +68,16 @@ NO_ROUTE = {"error": {"message": "no such route"}}
         ([{"id": "tiny"}], 200),
         ({"data": [{"id": "models/tiny"}]}, 200),
         ({"data": []}, 200),
+        ({"data": None}, 200),
+        (b"<html>welcome</html>", 200),
         ({"type": "error", "error": {"message": "anthropic-version: header is required"}}, 400),  # Anthropic
         ({"type": "error", "error": {"message": "x-api-key header is required"}}, 401),
     ],
 )
-def test_a_named_model_is_asked_for_whatever_the_list(lists: Any, chat: FakeOpenAI, open_engine: Open) -> None:
+def test_a_named_model_is_asked_for_whatever_the_list(
+    lists: Any, chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_engine, "START_PATIENCE_S", 0.5)
     chat.lists = lists
     engine = open_engine(chat.url, "tiny")
     assert engine.name == f"{chat.url}#tiny" and len(ask(engine)) == 3
@@ -93,6 +98,35 @@ def test_a_model_that_the_server_does_not_know_is_told_in_one_line(chat: FakeOpe
     chat.refuses, chat.refusal_status = lambda body: "no key", 401
     with pytest.raises(ModelError, match=r"HTTP 401: .*; put the server's key in OPENAI_API_KEY"):
         open_engine(chat.url, "tiny")
+
+
+def test_of_many_models_the_nearest_are_told_and_of_none_that_there_is_none(
+    chat: FakeOpenAI, open_engine: Open
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        chat.lists = {"data": [{"id": f"house/model-{i}"} for i in range(300)]}, 200
+        open_engine(chat.url, "house/model-299x")
+    assert "(house/model-299, " in str(raised.value) and " and 292 more); got 'house/model-299x'" in str(raised.value)
+    assert len(str(raised.value)) < 300
+    for listed, told in (([], "it lists none"), ([{"id": "a"}, {"id": "b"}], "a, b")):
+        chat.lists = {"data": listed}, 200
+        wanted = rf"\({told}\); got ''; name one by {re.escape(chat.url)}#MODEL$"
+        with pytest.raises(ConfigError, match=wanted):
+            open_engine(chat.url)
+
+
+@pytest.mark.parametrize("model", ["", "tiny"])
+def test_a_page_at_an_address_without_v1_is_shown(
+    model: str, chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_engine, "START_PATIENCE_S", 0.3)
+
+    async def page(*_: object) -> str:
+        return "<html>\n<title>Welcome</title>"
+
+    monkeypatch.setattr(OpenAIClient, "call", page)
+    with pytest.raises(ModelError, match=r"in '<html> <title>Welcome</title>'; a server's URL ends in /v1$"):
+        open_engine(chat.url.removesuffix("/v1"), model)
 
 
 def test_a_host_may_have_a_key_of_its_own(chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch) -> None:

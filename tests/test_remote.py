@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -306,6 +307,7 @@ def test_a_session_that_broke_is_not_used_again(tmp_path: Path) -> None:
 
 def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAIL_FOLDER", str(tmp_path))
+    monkeypatch.setattr(client, "AWAY_S", 0.0)
     at = str(tmp_path / "socket")
     for _ in range(2):
         with EnvServer(f"{FRAIL}:make", sys.executable, at, 2):
@@ -318,6 +320,28 @@ def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(EnvError) as error:
         begun(f"frail@{at}")
     assert str(error.value) == f"a server must listen at {at}: agentq env serve; got No such file or directory"
+
+
+def test_a_reset_waits_for_a_server_that_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the tasks of these seconds would be kept as broken, or the run would end."""
+    at = str(tmp_path / "socket")
+    with EnvServer(f"{OWN}:make", sys.executable, at, 2):
+        RemoteEnv(f"count@{at}").start(3)
+    back = threading.Timer(1.0, lambda: servers.append(EnvServer(f"{OWN}:make", sys.executable, at, 2)))
+    servers: list[EnvServer] = []
+    back.start()
+    RemoteEnv(f"count@{at}").start(3)
+    assert capsys.readouterr().err.count("agentq: waits 60 s for a server that was there: a server must listen at") == 1
+    envs.release()
+    servers[0].close()
+    monkeypatch.setattr(client, "AWAY_S", 2.0)
+    for least, most in ((2.0, 60.0), (0.0, 2.0)):  # together, not each
+        since = time.monotonic()
+        with pytest.raises(EnvError, match="a server must listen at"):
+            RemoteEnv(f"count@{at}").start(3)
+        assert least <= time.monotonic() - since < most
 
 
 @pytest.mark.parametrize("in_use", [False, True])

@@ -141,6 +141,14 @@ def test_a_full_disk_is_told_with_what_to_do(run: Path) -> None:
                 store.add_tree("more", make_tree(seed, num_nodes=30))
 
 
+def test_a_quota_that_is_reached_is_told_with_what_to_do(run: Path) -> None:
+    """SQLite calls it a disk I/O error, as it does a limit of file sizes."""
+    with RunStore.open(run, CONFIG) as store:
+        with full_disk(), pytest.raises(StoreError, match=r"must be writable; got disk I/O error.*quota.*: make room"):
+            store.add_tree("x", make_tree(1))
+        assert store.add_tree("x", make_tree(1))
+
+
 def test_a_full_disk_is_one_line_and_changes_nothing(run: Path) -> None:
     write_json(run / "summary.json", [1])
     with RunStore.open(run, CONFIG) as store:

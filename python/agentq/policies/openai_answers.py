@@ -17,6 +17,7 @@ Choice = TypeVar("Choice", bound="_Choice")
 CUT_OFF = {"length", "max_tokens", "model_length"}  # `finish_reason`, in any case; other texts are a normal stop
 BROKEN_OFF = {"abort", "error"}
 FILTERED = {"content_filter", "safety", "refusal"}
+BEGINNING = 80  # characters of an answer that is no JSON, in messages
 
 
 def _whole(told: Any) -> int:
@@ -240,8 +241,12 @@ def read(form: type[Form], body: str | bytes) -> Form:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        kind = "malformed JSON" if first["type"] == "json_invalid" else "answer of another form"
-        raise BadAnswer(f"{place}: {first['msg']}" if place else first["msg"], kind=kind, passing=True) from None
+        said = f"{place}: {first['msg']}" if place else first["msg"]
+        if first["type"] != "json_invalid":
+            raise BadAnswer(said, kind="answer of another form", passing=True) from None
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        begins = " ".join(text[:4096].split())[:BEGINNING]
+        raise BadAnswer(f"{said}, in {begins!r}", kind="malformed JSON", passing=True) from None
 
 
 class _Error(BaseModel):

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date as Date
 from functools import partial
 from pathlib import Path
@@ -25,12 +24,12 @@ from agentq.agent.thinking import only_ends
 from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.fence import Fence
-from agentq.policies.fitting import estimated
 from agentq.policies.marks import KNOWN, literals
-from agentq.policies.openai_answers import Chat, Spoken, Tokens, Written, in_order
+from agentq.policies.openai_answers import Tokens, Written, in_order
+from agentq.policies.openai_chats import Chats, billed
 from agentq.policies.openai_client import BROKEN_OFF, NO_CONNECTION, OpenAIClient, Refused
 from agentq.policies.openai_probes import CHAT, PROBE, Probes, card_of
-from agentq.policies.patience import FIRST_WAIT_S, BadAnswer, Standing, Unavailable, patiently
+from agentq.policies.patience import FIRST_WAIT_S, Standing, Unavailable, patiently
 from agentq.policies.protocol import (
     MAX_LIKELIEST,
     Gives,
@@ -42,14 +41,13 @@ from agentq.policies.protocol import (
     without_tokens,
 )
 from agentq.policies.published import Published
-from agentq.policies.refusals import NO_IDS, NO_LOGPS, Refusals
+from agentq.policies.refusals import Refusals
 from agentq.policies.renderer import DATE, NO_LIMIT, Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
 START_PATIENCE_S = 10.0  # for a server that has never answered, not even 429; its address may be wrong
 THINKING = "<think>\n"
-SMALLEST, CUT = 1000, 4  # a server that reads so many tokens, and a CUT-th of what it was sent, cuts prompts (ours)
 SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
 
 
@@ -97,10 +95,15 @@ class OpenAIEngine(ContinuousEngine):
         self.patience_s, self.context, self.template, self.date = patience_s, context, template, date
         self._start_s = min(START_PATIENCE_S, patience_s)
         self.chats = chats
-        self._restoring, self._honours_n = asyncio.Lock(), True
+        self._restoring = asyncio.Lock()
         self._probed: list[int] = []  # the probe's tokens
         self._refusals, self._standing = Refusals(self.usage), Standing(self._answers)
-        self._told = set[str]()
+        self._chats = Chats(
+            *(self._server, self.usage, self._standing),
+            patience_s=self._start_s,
+            crowded_s=patience_s,
+            template=template,
+        )
         try:
             self._background.wait(self._start(url, model, tokenizer))
         except BaseException:
@@ -125,10 +128,11 @@ class OpenAIEngine(ContinuousEngine):
                 self.gives |= Gives.TEXT if await self._published.on_cpu() else Gives.BASE
         else:
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
-            self._honours_n = await probes.gives_two()
+            self._chats.name, self._chats.honours_n = self.name, await probes.gives_two()
             self.gives |= Gives.LETTERS if await probes.tells_likeliest() else Gives.TEXT
         if "seed" not in self._server.names and await self._honours_seeds():
             self.gives |= Gives.SEEDS
+        self._chats.patience_s = self.patience_s
 
     async def _renderer(self, tokenizer: str | Path | None, context_tokens: int) -> Renderer | None:
         """The renderer for the server's tokenizer; None if none is named and the server's cannot be loaded."""
@@ -195,7 +199,7 @@ class OpenAIEngine(ContinuousEngine):
                 ids, k, seed, *settings, likeliest=likeliest, pattern=pattern, stop=request.stop, model=model
             )
             used = written.usage or Tokens()
-            with self._billed(request.role, used):
+            with billed(self.usage, request.role, used):
                 samples = [self._sample_of(choice, request) for choice in in_order(written.choices, k)]
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
@@ -205,62 +209,10 @@ class OpenAIEngine(ContinuousEngine):
             if pattern:  # vLLM applies the mask before it computes log-probabilities
                 samples = [without_tokens(sample) for sample in samples]
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
-        likeliest = MAX_LIKELIEST if letters else 0
-        chat = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
-        choices, total = await self._choices(lambda n, s: chat(n, s, *settings, likeliest=likeliest), k, seed)
-        read = total.prompt_tokens
-        if not (read or total.completion_tokens):
-            self._tell("reports no tokens, so tokens and prices are not counted")
-        elif read >= SMALLEST and (sent := estimated(request.prompt.messages)) > CUT * read:
-            self._tell(f"read {read} tokens of a prompt of about {sent}: let it take more, or set model.context")
-        with self._billed(request.role, total):
-            samples = [
-                SampledAnswer(
-                    *(before_stop(c.message.text, request.stop), NO_IDS, NO_LOGPS, c.stop_reason, self.version),
-                    with_floor(c.likeliest(), letters),
-                )
-                for c in choices
-            ]
-        if not self.begins and any(only_ends(sample.text) for sample in samples):
+        reply = await self._chats.sample(request, self.version)
+        if not self.begins and any(only_ends(sample.text) for sample in reply.samples):
             self.begins = THINKING
-        return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
-
-    def _tell(self, what: str) -> None:
-        """Say something about the server on stderr, once per kind."""
-        if (kind := what.split()[0]) not in self._told:
-            self._told.add(kind)
-            print(f"agentq: {self.name} {what}", file=sys.stderr)
-
-    @contextmanager
-    def _billed(self, role: str, used: Tokens) -> Iterator[None]:
-        """Count the tokens of an answer that turns out not to fit, since the server has counted them."""
-        try:
-            yield
-        except BadAnswer:
-            tally = self.usage.of(role)
-            tally.prompt_tokens += used.prompt_tokens
-            tally.cached_tokens += used.cached_tokens
-            tally.generated_tokens += used.completion_tokens
-            raise
-
-    async def _choices(
-        self, ask: Callable[[int, int], Awaitable[Chat]], k: int, seed: int
-    ) -> tuple[list[Spoken], Tokens]:
-        """`k` choices and their usage, by `ask(n, seed)`.
-
-        If the server refuses n = k or returns fewer, the missing ones are asked for one by one, and later all of them.
-        """
-        choices, total = list[Spoken](), Tokens()
-        if self._honours_n and k > 1:
-            with suppress(Refused):  # if n was not the reason, a single choice is refused too
-                told = await ask(k, seed)
-                choices, total = in_order(told.choices, min(k, len(told.choices)) or k), told.usage or Tokens()
-        if len(choices) < k:
-            singles = await asyncio.gather(*(ask(1, (seed + i) % 2**31) for i in range(len(choices), k)))
-            choices += [choice for told in singles for choice in in_order(told.choices, 1)]
-            total = sum((told.usage or Tokens() for told in singles), total)
-            self._honours_n = self._honours_n and k == 1
-        return choices, total
+        return reply
 
     def _sample_of(self, choice: Written, request: SampleRequest) -> SampledAnswer:
         ids, logps = choice.tokens()

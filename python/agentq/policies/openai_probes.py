@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeVar
 
 from agentq.errors import ConfigError, ModelError
 from agentq.policies.openai_answers import Model, range_of
 from agentq.policies.openai_client import OpenAIClient, Refused
-from agentq.policies.patience import BadAnswer, patiently
+from agentq.policies.patience import BadAnswer, Failing, patiently
 from agentq.policies.protocol import MAX_LIKELIEST
 from agentq.policies.published import OURS
 
@@ -19,6 +20,8 @@ PROBE = "agentq: 7:30 PM [12]"
 CHAT = [{"role": "user", "content": PROBE}]
 COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
 LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
+SHOWN = 8  # models in a message; a hosted API may list hundreds
+V1 = "; a server's URL ends in /v1"
 UNLISTED = {400, 401, 403, 404, 405}  # HTTP statuses of /models where a server has no list, or none for this key
 
 
@@ -41,8 +44,14 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float, crowded_s
         unlisted = error
         if not model or error.status not in UNLISTED:
             raise _without_list(server, error) from None
+    except Failing as error:
+        if not model or not isinstance(error.__cause__, BadAnswer):
+            raise _with_address(server, error) from error.__cause__
     cards = {card.id: card for card in every if not card.id.startswith(OURS)}  # an earlier run may have left adapters
-    wrong = ConfigError(f"{server.url} must be asked for one of its models ({', '.join(cards)}); got '{model}'")
+    wrong = ConfigError(
+        f"{server.url} must be asked for one of its models ({_shown(list(cards), model)}); got '{model}'"
+        + (f"; name one by {server.url}#MODEL" if not model else "")
+    )
     if not model and len(cards) != 1:
         raise wrong
     if (card := cards.get(model or next(iter(cards)))) is not None:
@@ -55,14 +64,30 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float, crowded_s
         if unlisted is not None:
             raise (_without_list(server, unlisted) if error.status == 404 else error) from None
         raise wrong if error.status in (400, 404, 422) else error from None
+    except Failing as error:
+        raise _with_address(server, error) from error.__cause__
     return Model(id=model)
+
+
+def _shown(names: Sequence[str], model: str) -> str:
+    """The names, of many those most like `model`."""
+    if not names:
+        return "it lists none"
+    shown = get_close_matches(model, names, SHOWN, 0.0) if model and len(names) > SHOWN else names[:SHOWN]
+    return ", ".join(shown) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _with_address(server: OpenAIClient, error: Failing) -> Failing:
+    """The failure. If the answers are not OpenAI's, such as a site's pages, the address may lack its /v1."""
+    wrong = isinstance(error.__cause__, BadAnswer) and not server.url.endswith("/v1")
+    return Failing(f"{error}{V1}") if wrong else error
 
 
 def _without_list(server: OpenAIClient, error: Refused) -> ModelError:
     """The refusal of /models, with what may help."""
     if error.status not in UNLISTED:
         return error
-    where = "" if server.url.endswith("/v1") or error.status in (401, 403) else "; a server's URL ends in /v1"
+    where = "" if server.url.endswith("/v1") or error.status in (401, 403) else V1
     return ModelError(f"{error}, asked for {server.url}/models{where}; name the model by {server.url}#MODEL")
 
 

@@ -51,6 +51,11 @@ def damage_named(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)  # Python's own have none: text that is not UTF-8
         if code == sqlite3.SQLITE_FULL:
             raise StoreError(f"{path} must be writable; got no space left: make room and run it again") from error
+        if code == sqlite3.SQLITE_IOERR_WRITE:  # a quota too: SQLite takes ENOSPC alone for a full disk
+            raise StoreError(
+                f"{path} must be writable; got {error}, as where a quota or a limit of file sizes is reached: "
+                "make room and run it again"
+            ) from error
         if code is not None:
             raise StoreError(f"{path} could not be read or written: {error}") from error
         raise StoreError(_damaged(path, error)) from error

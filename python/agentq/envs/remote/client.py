@@ -26,6 +26,7 @@ from agentq.types import EnvAction, Split, StepResult, Task
 
 CLOSE_S = 5.0
 PATIENCE_S = 600.0  # with a server whose sessions are all open
+AWAY_S = 60.0  # that resets wait for a server that has answered before and listens no more (ours)
 _AGAIN_S = 0.2  # between attempts; the server waits some seconds itself
 _ATTEMPTS = 2
 _RESETS = 8  # at once, to learn the instructions of tasks
@@ -33,13 +34,18 @@ _idle: dict[str, list[Connection]] = {}
 _hellos: dict[str, Hello] = {}
 _gone: set[str] = set()  # environments whose server has closed all idle sessions since its hello
 _waited: set[str] = set()  # servers that had no session free, which is told once
+_away: dict[str, float] = {}  # servers that resets found not listening, since when
 _lock = threading.RLock()  # of these; a session may be kept by garbage collection at any time
 
 
-def _take(name: str) -> Connection:
+def _take(name: str, *, away_s: float = 0.0) -> Connection:
     """An idle session of an environment, or a new one. It is waited for if the server has none free.
 
-    Raises ConfigError if that takes too long.
+    A server that has answered before may be away for `away_s`, together for all who ask.
+
+    Raises:
+        ConfigError: if no session becomes free in time.
+        EnvError: if no server listens.
     """
     env, at = address.split(name)
     until = time.monotonic() + PATIENCE_S
@@ -58,12 +64,31 @@ def _take(name: str) -> Connection:
                 print(f"agentq: waits for a session of {at}: {error}", file=sys.stderr)
             _waited.add(at)
             time.sleep(_AGAIN_S)
+        except SessionLost:
+            raise
+        except EnvError as error:
+            if name not in _hellos or _is_away(at, away_s, error):
+                raise
+            time.sleep(_AGAIN_S)
+    with _lock:
+        _away.pop(at, None)
     if session.hello.name != env:
         session.hang_up()
         raise ConfigError(f"the server at {at} serves '{one_line(session.hello.name)}'; got '{env}'")
     _hellos[name] = session.hello
     _gone.discard(name)
     return session
+
+
+def _is_away(at: str, away_s: float, error: EnvError) -> bool:
+    """Whether a server has not listened for `away_s`. That it is waited for is told once."""
+    if not away_s:
+        return True
+    now = time.monotonic()
+    with _lock:
+        if at not in _away:
+            print(f"agentq: waits {away_s:g} s for a server that was there: {error}", file=sys.stderr)
+        return now - _away.setdefault(at, now) >= away_s
 
 
 def release() -> None:
@@ -175,10 +200,10 @@ class RemoteEnv(TextEnv):
         self._session: Connection | None = None
 
     def start(self, seed: int) -> ResetReply:
-        """The beginning of the episode of `seed`; tried twice."""
+        """The beginning of the episode of `seed`; tried twice. Waits if the server is being started again."""
         for _ in range(_ATTEMPTS):
             try:
-                self._session = self._session or _take(self.name)
+                self._session = self._session or _take(self.name, away_s=AWAY_S)
                 return self._session.call(ResetReply, "reset", self._session.hello.deadline_s, seed=seed)
             except SessionLost as error:
                 self._lose(error)
