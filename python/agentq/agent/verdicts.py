@@ -94,7 +94,7 @@ def parse_critic_answer(text: str, listed: Sequence[EnvAction | None]) -> int | 
 def parse_ranking(text: str, k: int) -> list[int] | None:
     """Indices of the first `k` letters, best first (`RANKING: B > A > C`, a numbered list, JSON), or None.
 
-    None unless each letter is named exactly once.
+    None unless each letter is named exactly once, and by one ranking.
     """
     value, said = _json(FENCE_LINE.sub("", spoken(text)[0]).strip())
     if isinstance(value, dict):
