@@ -24,6 +24,7 @@ import outcomes
 import results_docs
 from outcomes import RESULTS, Outcomes, read
 from results_docs import between, figure
+from results_gates import gates
 from results_noise import noise
 
 from agentq import envs
@@ -234,6 +235,7 @@ def written(page: str, found: Sequence[Outcomes]) -> str:
         targets=lambda prefix: pairs(goals, prefix),
         correlations=lambda key: correlations(found, key),
         noise=lambda key: noise(found, key),
+        gates=lambda bases: gates(bases, RESULTS),
     )
 
 

@@ -9,7 +9,8 @@ Table, environment and ways of measuring; then the rows in their order; then the
 from the first way of measuring that has it, and named after it unless that is the first of all. `<!-- results: targets
 ladder -->` is the table of the differences in `results.TARGETS` whose names begin so, and `<!-- results: correlations
 methods-all booking greedy, sampled | grpo; ppo -->` that of the rank correlations between ways of measuring, over the
-models of these rows, or of all. `<!-- results: noise ladder booking -->` is the table of `results_noise`.
+models of these rows, or of all. `<!-- results: noise ladder booking -->` is the table of `results_noise`, and
+`<!-- results: gates 213 M = reading-213 1 -->` that of `results_gates`.
 """
 
 from __future__ import annotations

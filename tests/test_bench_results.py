@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import results
+import results_docs
 from outcomes import Outcomes, keep, read
+from results_gates import gates
 
 BASE = Outcomes(
     "ladder-reading", "shop", "base", "greedy", 0, "python x.py", "abc", {"1": 1.0, "2": 0.0, "3": 0.0, "4": 0.0}
@@ -122,3 +125,30 @@ def test_scenarios_count_where_all_variants_are_solved() -> None:
 @pytest.mark.parametrize("page", results.PAGES, ids=lambda page: page.name)
 def test_the_tables_of_the_pages_are_made_from_the_outcomes(page: Path) -> None:
     assert results.written(page.read_text(), read()) == page.read_text(), "python benchmarks/results.py --docs"
+
+
+def test_gates_of_bases_stand_under_their_aims_with_the_number_of_questions(tmp_path: Path) -> None:
+    def line(part: str, **figures: tuple[float, int, bool]) -> str:
+        told = {key: {"share": share, "n": n} for key, (share, n, _) in figures.items()}
+        aims = {f"{part}: {key}": {"target": 0.8, "met": met} for key, (_, _, met) in figures.items()}
+        return json.dumps({"figures": {part: told}, "targets": aims})
+
+    (tmp_path / "gates-a.jsonl").write_text("\n".join([line("copy", plain=(1.0, 60, True), form=(0.5, 60, False))] * 2))
+    parts = [line("copy", plain=(0.95, 60, True)), line("critic", shop=(0.775, 40, False))]
+    (tmp_path / "gates-b.jsonl").write_text("\n".join(parts))
+    page = "<!-- results: gates 1 M = a 2;\n2 M = b 1 2 -->\n<!-- /results -->"
+    made = results_docs.fill(page, [], gates=lambda bases: gates(bases, tmp_path))
+    assert made.splitlines()[3:-2] == [
+        "| base | plain | form | critic, `shop` | gates met |",
+        "| --- | --- | --- | --- | --- |",
+        "| aim | 80 | 80 | 80 |  |",
+        "| n | 60 | 60 | 40 |  |",
+        "| 1 M | 100.0 | 50.0 |  | 1 of 2 |",
+        "| 2 M | 95.0 |  | 77.5 | 1 of 2 |",
+    ]
+    assert "77.5 (40) |" in gates("1 M = b 2; 2 M = c 1", _with(tmp_path, "c", line("critic", shop=(1.0, 9, True))))
+
+
+def _with(folder: Path, name: str, log: str) -> Path:
+    (folder / f"gates-{name}.jsonl").write_text(log)
+    return folder
