@@ -270,6 +270,15 @@ def test_cli_report_writes_the_page_and_says_where(run: Path, capsys: pytest.Cap
     assert (run / "report.html").read_text().startswith("<!")
 
 
+def test_cli_finds_the_home_directory_behind_an_equals_sign(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell leaves `--out=~/page.html` as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["view", str(run), "--out=~/page.html"]) == 0
+    assert (tmp_path / "page.html").exists() and str(tmp_path / "page.html") in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "model"),
     [

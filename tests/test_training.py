@@ -50,7 +50,9 @@ def test_train_refuses_in_one_line(base: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_train_async_takes_a_class_and_works_in_a_loop(base: Path, tmp_path: Path) -> None:
+def test_train_async_takes_a_class_and_works_in_a_loop(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Tiny:
         name, max_steps = "tiny", 3
 
@@ -60,8 +62,10 @@ def test_train_async_takes_a_class_and_works_in_a_loop(base: Path, tmp_path: Pat
         def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
             return {"text": "button Up [1]", "reward": 1.0, "success": True, "terminated": True}
 
-    rows = asyncio.run(agentq.train_async("rft", base=base, env=Tiny, out=tmp_path / "run", **SETTINGS))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows = asyncio.run(agentq.train_async("rft", base=base, env=Tiny, out="~/run", **SETTINGS))
     assert [(row.name, row.successes) for row in rows] == [("base", 2), ("rft", 2)]
+    assert (tmp_path / "run" / "checkpoints" / "rft").is_dir()
     assert envs.make("tiny").name == "tiny"
 
 

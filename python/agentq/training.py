@@ -65,8 +65,8 @@ def train(
     for name in ("env", "out"):
         if name in sections.get("run", {}):
             raise ConfigError(f"{name} must be an argument of its own; got run={{'{name}': ..}}: write {name}=..")
-    given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
-    inputs = run.Inputs(given, base=str(base) if base else None, clean=clean, source="agentq.train")
+    given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": os.path.expanduser(out)}}
+    inputs = run.Inputs(given, base=os.path.expanduser(str(base)) if base else None, clean=clean, source="agentq.train")
     return Rungs(run.train(str(recipe), inputs).rows)
 
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     allow_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names and pages may have what a terminal cannot show
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     termination = Termination()
     try:
         with termination:
@@ -49,6 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return TERMINATED if termination.came and code == INTERRUPTED else code
     except BaseException as error:
         return tell(error, words, terminated=termination.came)
+
+
+def at_home(word: str) -> str:
+    """`--out=~/runs` with the home directory. A shell puts it in only where a word begins with `~`."""
+    option, equals, value = word.partition("=")
+    return f"{option}{equals}{os.path.expanduser(value)}" if option.startswith("--") else word
 
 
 def allow_files() -> None:
