@@ -23,8 +23,8 @@ from typing import Any
 import outcomes
 import results_docs
 from outcomes import RESULTS, Outcomes, read
+from results_bases import gates, judges
 from results_docs import between, figure
-from results_gates import gates
 from results_noise import noise
 
 from agentq import envs
@@ -236,6 +236,7 @@ def written(page: str, found: Sequence[Outcomes]) -> str:
         correlations=lambda key: correlations(found, key),
         noise=lambda key: noise(found, key),
         gates=lambda bases: gates(bases, RESULTS),
+        judges=lambda names: judges(names, RESULTS),
     )
 
 

@@ -10,7 +10,7 @@ from the first way of measuring that has it, and named after it unless that is t
 ladder -->` is the table of the differences in `results.TARGETS` whose names begin so, and `<!-- results: correlations
 methods-all booking greedy, sampled | grpo; ppo -->` that of the rank correlations between ways of measuring, over the
 models of these rows, or of all. `<!-- results: noise ladder booking -->` is the table of `results_noise`, and
-`<!-- results: gates 213 M = reading-213 1 -->` that of `results_gates`.
+`<!-- results: gates 213 M = reading-213 1 -->` and `<!-- results: judges reading -->` are those of `results_bases`.
 """
 
 from __future__ import annotations

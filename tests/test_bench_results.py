@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import results
 import results_docs
 from outcomes import Outcomes, keep, read
-from results_gates import gates
+from results_bases import gates, judges
 
 BASE = Outcomes(
     "ladder-reading", "shop", "base", "greedy", 0, "python x.py", "abc", {"1": 1.0, "2": 0.0, "3": 0.0, "4": 0.0}
@@ -152,3 +153,22 @@ def test_gates_of_bases_stand_under_their_aims_with_the_number_of_questions(tmp_
 def _with(folder: Path, name: str, log: str) -> Path:
     (folder / f"gates-{name}.jsonl").write_text(log)
     return folder
+
+
+def test_judges_stand_site_by_site_above_the_rule(tmp_path: Path) -> None:
+    def found(*counts: int) -> dict[str, Any]:
+        keys = ("agreement", "false_positives", "false_negatives")
+        of = (10, 4, 6)
+        shares = [{"count": c, "n": n, "share": c / n, "interval": [0.0, 1.0]} for c, n in zip(counts, of, strict=True)]
+        return dict(zip(keys, shares, strict=True))
+
+    def line(judge: str, *counts: int) -> str:
+        figures = {"episodes": 10, "successes": 6, "model": found(*counts), "numbers": found(5, 4, 1)}
+        return json.dumps({"judge": f"benchmarks/{judge}", "figures": {"shop": figures}})
+
+    (tmp_path / "judge.jsonl").write_text("\n".join([line("a", 1, 1, 1), line("b", 9, 0, 1), line("a", 8, 2, 0)]))
+    _, _, a, b, rule = judges("a; b", tmp_path).splitlines()
+    assert (
+        a == "| shop, `a` | 10, 6 | 80.0 % (0.0 - 100.0) | 2 of 4, 50.0 % (0.0 - 100.0) | 0 of 6, 0.0 % (0.0 - 100.0) |"
+    )
+    assert b.startswith("| shop, `b` | 10, 6 | 90.0 %") and rule.startswith("| shop, rule | 10, 6 | 50.0 %")

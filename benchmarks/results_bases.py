@@ -1,4 +1,4 @@
-"""The table of what bases can read and judge, from the lines that `gates.py` logs in `benchmarks/results`."""
+"""Tables of what bases read and judge, from the lines that `gates.py` and `judge.py` log in `benchmarks/results`."""
 
 from __future__ import annotations
 
@@ -64,3 +64,26 @@ def _cell(gate: dict[str, Any] | None, with_n: bool) -> str:
     if gate is None:
         return ""
     return f"{100 * gate['share']:.1f} ({gate['n']})" if with_n else f"{100 * gate['share']:.1f}"
+
+
+def judges(about: str, results: Path) -> str:
+    """A row per site and judge: where it agrees with the checker. Under each site's judges stands the rule.
+
+    `about` names checkpoints, `reading; reading-220`. The last line of `judge.jsonl` about a judge counts.
+    """
+    lines = map(json.loads, (results / "judge.jsonl").read_text().splitlines())
+    logged = {Path(line["judge"]).name: line["figures"] for line in lines}
+    names = [name.strip() for name in about.split(";")]
+    rows = [["judge", "episodes, successes", "agrees", "approves a failure", "refuses a success"], ["---"] * 5]
+    for site in logged[names[0]]:
+        asked = [(f"`{name}`", logged[name][site]["model"], logged[name][site]) for name in names]
+        for title, found, of in (*asked, ("rule", logged[names[0]][site]["numbers"], logged[names[0]][site])):
+            agrees, *wrong = (found[key] for key in ("agreement", "false_positives", "false_negatives"))
+            told = [f"{each['count']} of {each['n']}, {_share(each)}" for each in wrong]
+            rows.append([f"{site}, {title}", f"{of['episodes']}, {of['successes']}", _share(agrees), *told])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _share(found: dict[str, Any]) -> str:
+    low, high = (100 * bound for bound in found["interval"])
+    return f"{100 * found['share']:.1f} % ({low:.1f} - {high:.1f})"
