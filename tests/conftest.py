@@ -25,8 +25,8 @@ os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")
 # A shell's job in the background ignores Ctrl-C, and all that it starts; tests send it to programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Cores are shared, so that drawing an example may take seconds.
-settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+# Cores are shared, so that drawing or trying an example may take seconds.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 NAMES = ("agentq-search", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")

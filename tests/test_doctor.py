@@ -442,7 +442,7 @@ def test_a_server_with_other_weights_than_the_checkpoint_is_named(checkpoint: Pa
 
 
 def test_a_quantized_checkpoint_is_examined_and_its_adapters_are_advised(checkpoint: Path) -> None:
-    found = diagnoses(as_fp8(checkpoint), *CHECKS)
+    found = diagnoses(as_fp8(checkpoint), *(check for check in CHECKS if check is not machine.chromium))
     assert {found["training memory"].remedy, *(each.verdict for each in found.values())} == {
         "train adapters (--train.lora_rank 16)",
         "ok",

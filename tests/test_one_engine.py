@@ -227,7 +227,7 @@ def test_an_adapter_as_the_base_is_sampled_from_and_not_trained(
     with pytest.raises(ModelError, match=said):
         engine.publish(tmp_path / "second")
     (again,) = engine.generate([IDS], 1, seeds=[0], max_new_tokens=8)[0]
-    np.testing.assert_array_equal(again.logps, answer.logps)
+    np.testing.assert_allclose(again.logps, answer.logps, atol=2e-5)  # the prompt is cached now
     before = sorted(tmp_path.iterdir())
     capsys.readouterr()
     assert main(["train", "rft", "--base", str(path), "--out", str(tmp_path / "run")]) == 2
