@@ -78,7 +78,7 @@ using Pair [[gnu::vector_size(16)]] = double;
 ///     Q(h, a) = alpha * W / N + (1 - alpha) * critic value
 ///
 /// W / N is 0 of an edge without visits, so until its first return Q is the critic's share alone. The value of an edge
-/// that was given none is 0. agentq.credit.pairs.blended_value is the same function.
+/// that was given none is 0. agentq.credit.pairs.blended_values is the same, where the critic ranks.
 ///
 /// Source: Putta et al. 2024, arXiv:2408.07199, eq. 10. They use it for pairs; for selection it is ours.
 inline auto blended(auto mean, auto critic, auto alpha, auto rest) noexcept { return alpha * mean + rest * critic; }

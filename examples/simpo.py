@@ -43,7 +43,9 @@ def credit(r: Round[SimPO]) -> list[PreferencePair | Sample]:
     """The sibling pairs of the round's trees, and the actions on their paths to success."""
     found: list[PreferencePair | Sample] = []
     for tree in r.store.trees(r.stage):  # one at a time: a tree holds every page
-        found += [*node_pairs(tree, **agent_q.pairing(r.settings)), *tree_success_samples(tree)]
+        found += node_pairs(tree, **agent_q.pairing(r.settings))
+        if r.settings.train.sft_weight:  # else they would count in the mean with a loss of 0
+            found += tree_success_samples(tree)
     return found
 
 

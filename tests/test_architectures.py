@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, HALF, LINEAR, VOCAB, make_model, measure, write_checkpoint
+from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
@@ -175,6 +176,22 @@ def test_a_head_that_does_more_is_decoded_plainly_and_not_trained() -> None:
     assert not shared and isinstance(make(PrefixCache(0)), PlainColumns)
     with pytest.raises(ModelError, match=r"scaled and capped as its config says; got LlamaForCausalLM, which differs"):
         check_forward(model)
+
+
+def test_recurrent_gemmas_cap_has_a_name_of_its_own() -> None:
+    """Its logits here are of the size of the cap, 30, as a trained model's are."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "lru_width": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attention_window_size": 64}
+    model = RecurrentGemmaForCausalLM(RecurrentGemmaConfig(**sizes, **heads, pad_token_id=3, eos_token_id=3)).eval()
+    model.get_output_embeddings().weight.data *= 100
+    rng = np.random.default_rng(0)
+    samples = [random_sample(rng) for _ in range(3)]
+    found = Learner(model, learning_rate=1e-3).recompute_logps(samples)
+    with torch.no_grad():
+        assert float(model(torch.arange(9)[None]).logits.abs().max()) > 15
+        for sample, same in zip(samples, found, strict=True):
+            assert same.logps == pytest.approx(plain_logps(model, sample).numpy(), abs=1e-4)
 
 
 def test_a_model_that_forgets_its_cache_is_refused() -> None:

@@ -234,6 +234,17 @@ def test_methods_are_compared_over_their_seeds(runs: Path, capsys: pytest.Captur
     assert "must have a model of each seed; got 2 and 1" in capsys.readouterr().err
 
 
+def test_a_task_is_the_same_in_every_seed_whatever_instruction_it_was_given() -> None:
+    """Two seeds that solve the same ten of twenty tasks are no forty independent draws."""
+    failed = [[episode(task, False, FIND) for task in range(20)] for _ in range(2)]
+    solved = [[episode(task, task < 10, FIND) for task in range(20)] for _ in range(2)]
+    other = [replace(t, task=replace(t.task, instruction=f"worded anew: {t.task.instruction}")) for t in failed[1]]
+    found = compare_seeds([failed[0], other], solved).difference
+    assert (
+        found == compare_seeds(failed, solved).difference == seed_difference([[1] * 10 + [0] * 10] * 2, [[0] * 20] * 2)
+    )
+
+
 def test_success_with_and_without_a_deed_is_counted(runs: Path) -> None:
     row = deeds.figures(f"{runs / 'trained'}:rft", ["SELECT combobox Party", "STOP"])
     assert (row["n"], row["solved"]) == (3, 2)

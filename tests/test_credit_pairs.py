@@ -14,6 +14,7 @@ from agentq.credit.pairs import (
     success_steps,
     trajectory_pairs,
     tree_success_samples,
+    weighed_pairs,
 )
 from agentq.critics.ranker import linear_rank_values
 from agentq.results import SearchResult
@@ -90,6 +91,27 @@ def test_node_pairs_at_the_threshold_count_and_come_largest_gap_first() -> None:
     assert nodes(tree, node_pairs(tree, alpha=0.5, threshold=0.25, max_pairs_per_node=2)) == [(1, 3, 0.5), (1, 2, 0.25)]
 
 
+@pytest.mark.parametrize(
+    ("mean", "critic", "alpha", "threshold", "gap"),
+    [
+        ([0.6, 0.4], [0.5, 0.5], 1.0, 0.2, 0.2),  # 0.6 - 0.4 is less than 0.2 in floating point
+        ([2 / 3, 1 / 3], [0.5, 0.5], 1.0, 1 / 3, 0.333333),
+        ([1, 0.5], [0.5, 2 / 3], 0.75, 1 / 3, 0.333333),  # a critic's values are stored in 32 bits
+        ([0.6, 0.4], [0.5, 0.5], 1.0, 0.20001, None),
+        ([1 / 3, 2 / 3], [2 / 3, 1 / 3], 0.5, 0.0, None),  # equal, but for rounding
+    ],
+)
+def test_rounding_decides_about_no_pair(
+    mean: list[float], critic: list[float], alpha: float, threshold: float, gap: float | None
+) -> None:
+    tree = star(mean, critic)
+    found = nodes(tree, node_pairs(tree, alpha=alpha, threshold=threshold))
+    assert found == ([] if gap is None else [(1, 2, gap)])
+    (weighed,) = weighed_pairs(tree, alpha=alpha, threshold=threshold)
+    told = {None: f"gap below {threshold:g}" if threshold else "no gap"}.get(gap, "")
+    assert (weighed.gap, weighed.dropped) == (pytest.approx(gap or abs(0.2 * bool(threshold))), told)
+
+
 def test_node_pairs_without_critic_use_the_mean_alone() -> None:
     tree = star([0, 1, 1], [1, 0.5, 0])
     assert nodes(tree, node_pairs(tree, alpha=1.0, threshold=0.0)) == [(2, 1, 1.0), (3, 1, 1.0)]  # 2 and 3 tie: no pair
@@ -148,7 +170,7 @@ def test_node_pairs_are_those_of_equation_10(alpha: float, limit: int) -> None:
         visits, critic = rng.integers(0, 4, n), rng.integers(0, 5, n) / 4
         mean = np.where(visits > 0, rng.integers(0, 3, n) / 2, 0.0)
         q = alpha * mean + (1 - alpha) * critic
-        gap = q[:, None] - q[None, :]
+        gap = np.round(q[:, None] - q[None, :], 6)
         both = (visits > 0)[:, None] & (visits > 0)[None, :] & (gap >= 0.25)
         want = sorted((-gap[c, r], c + 1, r + 1) for c, r in zip(*np.nonzero(both), strict=True))[: limit or None]
         tree = star(mean.tolist(), critic.tolist(), visits.tolist())

@@ -82,6 +82,12 @@ def test_seeds_and_tasks_must_be_the_same(a: list[list[bool]], b: list[list[bool
         seed_difference(a, b)
 
 
+def test_a_task_must_be_once_in_a_seed() -> None:
+    """Of two attempts the interval over tasks would forget the first."""
+    with pytest.raises(ValueError, match="a task must be once in a seed; got 3 entries of 2 tasks"):
+        seed_difference([[1, 0, 1]], [[0, 0, 0]], [["x", "x", "y"]])
+
+
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     """Gains that vary by seed (sd 0.1) around 0.1, 5 seeds, 100 tasks each: t covers, tasks alone do not."""
     rng, covered, by_tasks = np.random.default_rng(1), 0, 0

@@ -115,6 +115,13 @@ def test_paired_difference_refuses_other_tasks() -> None:
         paired_difference([], [])
 
 
+@pytest.mark.parametrize("wrong", [0.5, 2, float("nan")])
+def test_paired_difference_refuses_shares_which_are_all_true_as_bools(wrong: float) -> None:
+    with pytest.raises(ValueError, match=f"a success must be true or false; got {wrong}"):
+        paired_difference([True, wrong], [False, True])  # type: ignore[list-item]
+    assert paired_difference([1.0, 0.0], [0, 0]).diff == 0.5  # type: ignore[list-item]
+
+
 def rung(successes: int, n: int, name: str = "agent_q") -> RungResult:
     won = [i < successes for i in range(n)]
     cost = {"env_steps": 5 * n, "prompt_tokens": 7, "generated_tokens": 3, "seconds": 1.5}

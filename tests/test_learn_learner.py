@@ -322,6 +322,16 @@ def test_update_leaves_the_weights_when_the_gradient_is_not_finite() -> None:
     assert trained.step_count == 0
 
 
+def test_update_leaves_the_weights_when_the_loss_is_not_finite_though_its_gradient_is() -> None:
+    """The gradient of a clamp is 0 where its input is NaN, as with unknown old log-probabilities."""
+    trained = learner()
+    before = weights_of(trained.model)
+    with pytest.raises(FloatingPointError, match="the loss must be finite; got nan"):
+        trained.update([[sample([1], [2])]], lambda part, logps: ((logps.sum() + math.nan).clamp(max=1.0), {}))
+    assert all(torch.equal(p, before[name]) for name, p in trained.model.named_parameters())
+    assert trained.step_count == 0
+
+
 def test_update_leaves_a_head_whose_gradient_is_not_finite() -> None:
     trained = learner()
     trained.add_head("head", torch.zeros(2))

@@ -89,6 +89,18 @@ def test_outcome_dpo_draws_two_pairs_per_task(store: RunStore) -> None:
     assert len(drawn) > 1
 
 
+def test_outcome_dpo_pairs_the_attempts_at_a_task_whatever_instruction_they_were_given(store: RunStore) -> None:
+    """Where the reset tells the instruction, an attempt without a first page has none."""
+    r = round_of("outcome_dpo", store)
+    for mark in range(4):
+        t = episode(1, "p", mark == 0, mark)
+        if mark == 1:
+            t = replace(t, task=replace(t.task, instruction=""), steps=(), info={"error_kind": "reset_failed"})
+        store.add_trajectory(r.stage, f"1/{mark}", t)
+    marks = [tuple(int(side[0].token_ids[0]) for side in (p.chosen, p.rejected)) for p in credit(r)]
+    assert sorted(marks) == [(0, 2), (0, 3)]
+
+
 @pytest.mark.parametrize(
     ("name", "words", "marks"),
     [

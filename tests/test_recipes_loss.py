@@ -137,6 +137,38 @@ def test_the_kl_term_is_half_the_square_of_the_log_ratio_to_the_start() -> None:
     assert metrics["kl"] == pytest.approx((up + (2 * up + down) / 3) / 2)
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        ({"advantages": np.array([1.0, 1.0])}, [], r"advantages must have one entry per turn \(1\); got \[2\]"),
+        ({"advantages": np.array([[1.0]])}, [], r"advantages must have one entry per turn \(1\); got \[1, 1\]"),
+        ({"values": np.zeros((2, 2))}, [], r"values must have two entries per turn \(1\); got \[2, 2\]"),
+        ({"samples": (sample([5], [8, 3], [-1.0]),)}, [], r"logps must .* each turn \(\[2\]\); got \[1\]"),
+        ({"sampled": (np.zeros(3),)}, [], r"sampled must have one entry per token .* got \[3\]"),
+        ({"reference": (np.zeros(2), np.zeros(2))}, [], r"reference must have one entry per token .* got \[2, 2\]"),
+        ({}, ["--policy_gradient.kl_weight=0.1"], "reference log-probabilities for the KL term; got None"),
+        ({"samples": (sample([5], [8, 3], [-1.0, NAN]),)}, [], "old log-probabilities must be finite; got nan or inf"),
+    ],
+)
+def test_a_policy_gradient_step_refuses_arrays_that_do_not_fit(
+    change: dict[str, Any], words: list[str], message: str
+) -> None:
+    """The rows of all items are joined, so the advantages of one would else be taken for those of the next."""
+    first, second = trajectories()
+    with pytest.raises(ConfigError, match=message):
+        step("grpo", at_ratios(*RATIOS), [replace(first, **change), second], words)
+
+
+def test_a_step_without_ratios_needs_no_old_log_probabilities() -> None:
+    """REINFORCE on actions of another source, whose log-probabilities are unknown."""
+    first, second = trajectories()
+    unknown = replace(first, samples=(sample([5], [8, 3], [NAN, NAN]),))
+    assert step("reinforce", at_ratios(*RATIOS), [unknown, second])["loss"] == pytest.approx(LOSSES["reinforce"])
+
+
 def test_importance_weights_are_old_over_sampler_up_to_the_cap() -> None:
     """Each token weighs exp(old - sampled): 1 in the first trajectory, min(2, e) and 1 / e in the second."""
     first, second = trajectories()

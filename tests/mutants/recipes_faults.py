@@ -50,6 +50,12 @@ LINES: Lines = {
         ("rows.advantages[at]", "-rows.advantages[at]"),
         ("figure / mass", "figure"),
         ("int(self.first[i]) + t", "int(self.first[i])"),
+        ("if np.shape(item.advantages) != (n,):", "if len(item.advantages) != n:"),
+        ('with_ratio=c.ratio != "none"', "with_ratio=True"),
+        ('with_ratio=c.ratio != "none"', "with_ratio=False"),
+        ("with_reference=c.kl_weight > 0", "with_reference=False"),
+        ("item.sampled or old)", "old)"),
+        ("item.reference or old)", "old)"),
     ],
     ("policy_gradient.py", CREDIT): [
         ("columns.group_of, ddof=ddof)", "0 * columns.group_of, ddof=ddof)"),
@@ -175,7 +181,8 @@ LINES: Lines = {
     ("outcome_dpo.py", COLLECT): [
         ("MAX_PAIRS_PER_TASK = 2", "MAX_PAIRS_PER_TASK = 1"),
         ("seed=seed)", "seed=0)"),
-        ("lambda trajectory: trajectory.task)", "lambda trajectory: trajectory.task.env)"),
+        ("lambda trajectory: trajectory.task.seed)", "lambda trajectory: trajectory.task.env)"),
+        ("lambda trajectory: trajectory.task.seed)", "lambda trajectory: trajectory.task)"),
     ],
     ("rft.py", COLLECT): [("r.settings.rft.max_per_task", "0")],
     ("recipe.py", COLLECT): [

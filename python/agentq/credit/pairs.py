@@ -58,7 +58,7 @@ def node_pairs(
 
     Args:
         alpha: weight of the search relative to the critic, in [0, 1].
-        threshold: smallest gap, at least 0, in reward units; a gap of 0 never makes a pair.
+        threshold: smallest gap to six decimals, at least 0, in reward units; a gap of 0 never makes a pair.
         min_visits: both actions must have been executed at least this often; at least 1.
         max_pairs_per_node: number of pairs kept per node, largest gaps first; 0 keeps all.
 
@@ -86,7 +86,7 @@ def paired_nodes(
     _at_least("max_pairs_per_node", max_pairs_per_node, 0)
     found: list[tuple[float, int, int]] = []
     for ranked in _ranked(tree, alpha, (tree.visit_count >= min_visits) & ~tree.broken):
-        fit = (two for two in ranked if 0 < -two[0] >= threshold and _comparable(tree, *two[1:]))
+        fit = (two for two in ranked if two[0] < 0 <= round(-two[0] - threshold, 6) and _comparable(tree, *two[1:]))
         found += nsmallest(max_pairs_per_node, fit) if max_pairs_per_node else sorted(fit)
     return [(chosen, rejected, -less) for less, chosen, rejected in found]
 
@@ -110,7 +110,7 @@ def weighed_pairs(
             return "broken by the world"
         if min(visits[chosen], visits[rejected]) < min_visits:
             return f"fewer than {min_visits} visits"
-        if not 0 < -less >= threshold:
+        if not less < 0 <= round(-less - threshold, 6):
             return f"gap below {threshold:g}" if less else "no gap"
         return (
             f"{max_pairs_per_node} larger gaps at this node"
@@ -126,12 +126,12 @@ def weighed_pairs(
 
 
 def _ranked(tree: TreeRecord, alpha: float, usable: np.ndarray) -> Iterator[Iterator[tuple[float, int, int]]]:
-    """Per node with children, every two of them that are `usable`: minus their gap, chosen, rejected."""
+    """Per node with children, every two that are `usable`: minus their gap to six decimals, chosen, rejected."""
     value = blended_values(tree, alpha)
     for node in np.unique(tree.parent[1:]).tolist():
         some = [c for c in tree.children(node).tolist() if usable[c]]
         ranked = (sorted(two, key=lambda c: -value[c]) for two in combinations(some, 2))
-        yield ((value[rejected] - value[chosen], chosen, rejected) for chosen, rejected in ranked)
+        yield ((round(value[rejected] - value[chosen], 6), chosen, rejected) for chosen, rejected in ranked)
 
 
 def inspection_pairs(tree: TreeRecord) -> list[PreferencePair]:

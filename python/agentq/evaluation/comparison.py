@@ -112,7 +112,7 @@ def compare_seeds(first: Sequence[Iterable[Trajectory]], second: Sequence[Iterab
     difference = seed_difference(
         [[b.success for _, b in pairs] for pairs in seeds],
         [[a.success for a, _ in pairs] for pairs in seeds],
-        [[a.task for a, _ in pairs] for pairs in seeds],
+        [[(a.task.env, a.task.seed) for a, _ in pairs] for pairs in seeds],
     )
     return _of_pairs([pair for pairs in seeds for pair in pairs], difference)
 

@@ -34,7 +34,7 @@ class CriticAccuracy:
 
 
 def choice_accuracy(values: Sequence[Sequence[float]], best: Sequence[int]) -> CriticAccuracy:
-    """How often the proposal known to be best has the highest critic_value.
+    """How often the proposal known to be best has the highest critic_value; of equal ones the first counts.
 
     Args:
         values: `[n][K_i]` critic values of the proposals of each node, K_i at least 2.
@@ -58,7 +58,8 @@ def unranked(trees: Iterable[TreeRecord]) -> float:
 def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy | None:
     """How often the critic orders sibling pairs as W / N does, over visited pairs with different W / N.
 
-    Pairs with equal critic values (nodes that were not ranked) are left out; chance is 1/2. None without any pair.
+    Pairs with equal critic values (nodes that were not ranked) are left out; chance is 1/2. None without any pair. The
+    interval is too narrow: it takes the pairs as independent, which those of one tree are not.
     """
     hits = n = 0
     for tree in trees:

@@ -81,7 +81,7 @@ def seed_difference(
         tasks: `[S][n]` which task each entry is; by default the nth of each seed is the same task.
 
     Raises:
-        ValueError: if there is no seed, a seed has no task, or the shapes differ.
+        ValueError: if there is no seed, a seed has no task or has one twice, or the shapes differ.
 
     Source: bootstrap: Efron 1979, Ann. Stat. 7, 1-26; levels of variation: Saravanan et al. 2020, arXiv:2007.07797,
     who resample both levels, which covers too little for three to five seeds; hence t.
@@ -102,6 +102,9 @@ def _redrawn(gaps: Sequence[np.ndarray], tasks: Sequence[Sequence[Hashable]] | N
     """`[RESAMPLES]` mean gaps of the seeds on tasks that are drawn with replacement. A seed lacks some tasks; one
     that has none of those drawn is left out."""
     named = [range(len(gap)) for gap in gaps] if tasks is None else tasks
+    for names in named:
+        if len(set(names)) < len(names):
+            raise ValueError(f"a task must be once in a seed; got {len(names)} entries of {len(set(names))} tasks")
     place = {task: i for i, task in enumerate(dict.fromkeys(chain.from_iterable(named)))}
     table = np.full((len(gaps), len(place)), np.nan)
     for row, gap, names in zip(table, gaps, named, strict=True):

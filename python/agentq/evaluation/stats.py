@@ -84,11 +84,15 @@ def paired_difference(
         broken: `[n]` whether the world broke the task for either agent; such tasks are left out.
 
     Raises:
-        ValueError: if the lengths differ, or no task is left.
+        ValueError: if the lengths differ, no task is left, or a success is neither true nor false, such as a share of
+            attempts, which `evaluation.seeds.seed_difference` compares.
 
     Source: interval: Newcombe 1998, Stat. Med. 17, 2635-2650, method 10 (score intervals of both rates, joined with the
     corrected correlation of the pairs).
     """
+    for told in (a, b):
+        if (wrong := next((x for x in told if x not in (0, 1)), None)) is not None:
+            raise ValueError(f"a success must be true or false; got {wrong}")
     first, second = np.asarray(a, bool), np.asarray(b, bool)
     if first.ndim != 1 or first.shape != second.shape or len(first) == 0:
         raise ValueError(f"a and b must be equally long and not empty; got shapes {first.shape} and {second.shape}")

@@ -204,7 +204,7 @@ class Learner:
                 something else than a scalar that follows from the log-probabilities and a dict of numbers.
             ModelError: if a token id is outside the model's vocabulary, a sample longer than its context, or the
                 trained weights have 16 bits.
-            FloatingPointError: if the gradient is not finite; the weights are then unchanged.
+            FloatingPointError: if the gradient or the loss is not finite; the weights are then unchanged.
         """
         if not items:
             raise ValueError("a step must have at least one item; got 0")
@@ -221,6 +221,8 @@ class Learner:
         if not math.isfinite(grad_norm) or not all(bool(grad.isfinite().all()) for grad in of_heads):
             of = f"norm {grad_norm}" if not math.isfinite(grad_norm) else "another in a head"
             raise FloatingPointError(f"the gradient must be finite; got {of} and loss {totals['loss']}")
+        if not math.isfinite(totals["loss"]):  # with a finite gradient: a clamp has none where its input is NaN
+            raise FloatingPointError(f"the loss must be finite; got {totals['loss']}")
         rate = self.learning_rate * min(1.0, (self.step_count + 1) / (self.warmup_steps + 1))
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -17,10 +17,12 @@ def head_of(model: Any) -> Callable[[Tensor], Tensor]:
         logits = c tanh(scale * head(hidden) / c)
 
     The scale (1 by default) and the cap c (infinite by default) come from the config: Granite divides by
-    `logits_scaling`, Cohere and Falcon-H1 multiply, Gemma caps. A trial shows whether a model does anything else.
+    `logits_scaling`, Cohere and Falcon-H1 multiply, Gemma and RecurrentGemma cap. A trial shows whether a model does
+    anything else.
     """
     config, head = model.config.get_text_config(), model.get_output_embeddings()
-    divisor, cap = (getattr(config, name, None) for name in ("logits_scaling", "final_logit_softcapping"))
+    divisor = getattr(config, "logits_scaling", None)
+    cap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
     factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
 
     def logits_of(hidden: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ MAX_PAIRS_PER_TASK = 2  # ours; m successes and n failures make m * n pairs, whi
 
 def credit(r: Round[OutcomeDpo]) -> list[PreferencePair | Sample]:
     """At most `MAX_PAIRS_PER_TASK` trajectory pairs per task, drawn with the run's seed."""
-    by_task = groupby(r.store.trajectories(r.stage), key=lambda trajectory: trajectory.task)  # ordered by task
+    # ordered by seed; the tasks of one seed may differ in the instruction, which some environments tell at reset
+    by_task = groupby(r.store.trajectories(r.stage), key=lambda trajectory: trajectory.task.seed)
     seed = r.settings.run.seed
     pairs = [p for _, own in by_task for p in trajectory_pairs(list(own), max_pairs=MAX_PAIRS_PER_TASK, seed=seed)]
     return with_learners_reference(r, pairs)

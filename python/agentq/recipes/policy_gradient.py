@@ -23,6 +23,7 @@ from agentq.credit.episodes import (
     step_columns,
     whole,
 )
+from agentq.errors import ConfigError
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
@@ -173,10 +174,13 @@ def policy_gradient(*, geometric_mean: bool = False, beside: Beside | None = Non
     Args:
         geometric_mean: as in `policy_gradient_loss`.
         beside: makes the loss of a head for the parts of a batch, if all its items have `values`.
+
+    The step raises ConfigError if an item's arrays do not have one entry per turn and one per token.
     """
 
     def step(learner: Learner, batch: list[CreditedTrajectory], settings: OnPolicy) -> Metrics:
         c = settings.policy_gradient
+        _check(batch, with_ratio=c.ratio != "none", with_reference=c.kl_weight > 0)
         rows = _Rows(batch)
         weights, normalizer = averaging(rows.lengths, c.average, trajectories=rows.trajectory)
         mass = float((weights * rows.lengths).sum()) / normalizer  # 1, except for "constant", whose loss is a sum
@@ -225,6 +229,30 @@ def policy_gradient(*, geometric_mean: bool = False, beside: Beside | None = Non
         return learner.update([item.samples for item in batch], loss)
 
     return step
+
+
+def _check(batch: list[CreditedTrajectory], *, with_ratio: bool, with_reference: bool) -> None:
+    """Raises ConfigError unless every turn has an advantage, and every token the log-probabilities that are read.
+
+    Rows of all items are joined, so one entry too many or too few would credit the turns of others.
+    """
+    for item in batch:
+        n = len(item.samples)
+        if np.shape(item.advantages) != (n,):
+            raise ConfigError(f"advantages must have one entry per turn ({n}); got {list(np.shape(item.advantages))}")
+        if item.values is not None and np.shape(item.values) != (n, 2):
+            raise ConfigError(f"values must have two entries per turn ({n}); got {list(np.shape(item.values))}")
+        if with_reference and item.reference is None:
+            raise ConfigError("a trajectory must have reference log-probabilities for the KL term; got None")
+        old = [sample.logps for sample in item.samples]
+        for name, told in (("logps", old), ("sampled", item.sampled or old), ("reference", item.reference or old)):
+            lengths = [len(logps) for logps in told]
+            if lengths != (wanted := [len(sample.token_ids) for sample in item.samples]):
+                raise ConfigError(f"{name} must have one entry per token of each turn ({wanted}); got {lengths}")
+        if with_ratio and not all(np.isfinite(logps).all() for logps in old):
+            raise ConfigError(
+                "old log-probabilities must be finite; got nan or inf: Learner.recompute_logps gives them"
+            )
 
 
 class _Rows:
