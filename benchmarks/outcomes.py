@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
+from math import lcm
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,11 @@ class Outcomes:
     commit: str
     tasks: dict[str, float]
     env_steps: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """The least number of attempts per task that gives these shares: 4 of 0.25 or 0.75."""
+        return lcm(*(Fraction(share).limit_denominator(16).denominator for share in self.tasks.values()))
 
     @property
     def name(self) -> str:

@@ -138,6 +138,8 @@ def row_of(name: str, seeds: dict[int, Outcomes]) -> dict[str, Any]:
         "env_steps": [each.env_steps for each in own],
         "commits": sorted({each.commit for each in own}),
     }
+    if own[0].measured == "sampled":
+        about["attempts"] = [each.attempts for each in own]
     if own[0].measured == "greedy" and own[0].env.startswith("apps"):
         about["scenarios"] = [scenarios(each) for each in own]
     return {"row": name, "rates": rates, **_finite(asdict(over_seeds(rates))), **about}

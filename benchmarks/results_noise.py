@@ -23,17 +23,18 @@ def noise(found: Sequence[Outcomes], key: str) -> str:
     sqrt(s^2 - v / (k n) + v / n) in expectation, and the interval over seeds wider by that ratio.
     """
     table, env = key.split()
-    rows: dict[str, list[dict[str, float]]] = {}
+    rows: dict[str, list[Outcomes]] = {}
     for each in found:
         if (each.table, each.env, each.measured) == (table, env, "sampled"):
-            rows.setdefault(each.row, []).append(each.tasks)
+            rows.setdefault(each.row, []).append(each)
     lines = [
         f"| row | seeds | deviation over seeds | noise of {ATTEMPTS} attempts | of one | interval with one, times |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for row, seeds in rows.items():
-        if len(seeds) < 2 or not any((ATTEMPTS * share) % 2 == 1 for tasks in seeds for share in tasks.values()):
-            continue  # of one or two attempts
+    for row, own in rows.items():
+        if len(own) < 2 or {each.attempts for each in own} != {ATTEMPTS}:
+            continue
+        seeds = [each.tasks for each in own]
         n = len(seeds[0])
         v = fmean(ATTEMPTS / (ATTEMPTS - 1) * p * (1 - p) for tasks in seeds for p in tasks.values())
         s, many, one = stdev(fmean(tasks.values()) for tasks in seeds), sqrt(v / ATTEMPTS / n), sqrt(v / n)

@@ -40,6 +40,12 @@ def test_outcomes_that_were_the_same_before_keep_their_file(tmp_path: Path) -> N
     assert keep(other := replace(BASE, commit="def", tasks={"1": 0.0}), tmp_path) == path and read(tmp_path) == [other]
 
 
+def test_a_row_has_as_many_attempts_per_task_with_each_seed() -> None:
+    rows = [row for table in results.tables(read(results.RESULTS)) for row in table["rows"] if "attempts" in row]
+    assert len(rows) > 30 and [row["row"] for row in rows if len(set(row["attempts"])) > 1] == []
+    assert replace(BASE, tasks={"1": 0.75, "2": 1.0}).attempts == 4 and BASE.attempts == 1
+
+
 def test_rows_have_the_interval_over_seeds_and_pairs_those_over_seeds_and_tasks(kept: list[Outcomes]) -> None:
     greedy, sampled = results.tables(kept)
     assert [(t["table"], t["env"], t["measured"]) for t in (greedy, sampled)] == [
