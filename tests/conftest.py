@@ -63,6 +63,7 @@ def forget_environments() -> None:
     """Close the sessions that are kept, and forget the names that tests have registered."""
     own._close_kept()
     own._made.clear()
+    own._here.clear()
     own._known.clear()
 
 

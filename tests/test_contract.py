@@ -63,6 +63,7 @@ class Forked(Plain):
 def forgets_names() -> Iterator[None]:
     yield
     own._made.clear()
+    own._here.clear()
 
 
 def registered(make: Callable[[], Any], name: str = "mine") -> str:
@@ -485,6 +486,13 @@ def test_success_may_be_whatever_checkers_return(told: str, success: bool, tmp_p
     assert env.step(STOP).success is success
 
 
+@pytest.mark.parametrize("told", ["True", "1", "1.0", "__import__('numpy').bool_(1)"])
+def test_a_reward_may_be_a_flag(told: str, tmp_path: Path) -> None:
+    env = envs.make(written(tmp_path, step=GOOD["step"].replace("'terminated'", f"'reward': {told}, 'terminated'")))
+    env.reset(envs.task(env.name, "train", 0))
+    assert type(reward := env.step(STOP).reward) is float and reward == 1
+
+
 def test_numbers_may_be_numpys_and_a_message_none(tmp_path: Path) -> None:
     step = GOOD["step"].replace("'terminated'", "'error_kind': None, 'error_message': None, 'terminated'")
     env = envs.make(written(tmp_path, step=step, more="max_steps = __import__('numpy').int64(4)"))
@@ -501,8 +509,11 @@ def test_the_check_advises_where_search_can_live_with_it(tmp_path: Path, capsys:
     assert "BROKEN" not in told and told.count("warn ") == 2
     assert "CLICK [99999] returned none, so the agent is not told and reports do not count it: return {'text'" in told
     assert "absent  Every state can be restored" in told and ".:" not in told and ".." not in told
-    assert "Only 5 of 8 train and 5 of 8 validation and 5 of 8 test tasks are distinct; 8 of 8 validation" in told
-    assert "8 of 8 test tasks are also train or validation tasks. A rate is" in told and place in told
+    assert "Only 5 of 8 train and 5 of 8 validation and 5 of 8 test tasks are distinct by instruction and first" in told
+    assert (
+        "8 of 8 test tasks are also train or validation tasks. Unless they differ in what they hide, a rate is" in told
+        and place in told
+    )
     assert main(["env", "check", written(tmp_path, reset=one_list.replace("% 5", "% 1_000_000_000"))]) == 0
     assert " splits. 20 of 20 validation tasks are also train tasks; 20 of 20 test" in capsys.readouterr().out
     pages = one_list.replace("% 5", "% 1").replace("[1]'", "[1] {seed}'").replace("'text': '", "'text': f'")

@@ -19,7 +19,8 @@ from tests.records_factory import make_trajectory, make_tree
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
-LARGE = ("Qwen", "cuda", "apis.")  # compiled only: what needs a downloaded model or a GPU, and agents' own code
+# compiled only: what needs a downloaded model, a GPU or a package that is not installed, and agents' own code
+LARGE = ("Qwen", "cuda", "apis.", "reasoning_gym")
 
 
 def blocks(kind: str) -> list[pytest.ParameterSet]:  # type: ignore[name-defined]

@@ -16,7 +16,9 @@ import pytest
 from safetensors.numpy import load_file
 
 import agentq
+from agentq.envs import contract
 from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.check import check
 from agentq.export import export
 from agentq.policies.renderer import load_renderer, samples_of_texts
 from agentq.store.run import RunStore
@@ -24,6 +26,29 @@ from tests.records_factory import make_tree
 from tests.view_factory import make_run
 
 ROOT = Path(__file__).parents[1]
+TEXTARENA = """
+import random
+
+class Dice:
+    def reset(self, num_players, seed):
+        random.seed(seed)
+        self.talk, self.turns, self.rolls = f"[GAME] {seed}: say [roll]", 0, 0
+
+    def get_observation(self):
+        return 0, self.talk
+
+    def step(self, action):
+        rolled = random.randrange(10**9) if action == "[roll]" else "nothing"
+        self.turns, self.rolls = self.turns + 1, self.rolls + (action == "[roll]")
+        self.talk += f"\\n[Player] {action}\\n[GAME] rolled {rolled}"
+        return self.turns == 4, {}
+
+    def close(self):
+        return {0: self.rolls / 4}, {0: {"reason": "four turns"}}
+
+def make(name):
+    return Dice()
+"""
 FIRST = ("export_pairs", "search_own_env", "dpo_own_pairs", "evaluate_checkpoint")
 
 
@@ -169,6 +194,27 @@ def test_the_loop_by_hand_gains(tmp_path: Path) -> None:
 def test_your_own_site_in_chromium(browser: BrowserPool) -> None:
     printed = run("own_site")
     assert "solved in 3 steps" in printed and "TYPE [1] Guest 0" in printed
+
+
+def test_a_game_with_dice_that_all_sessions_share_keeps_the_contract(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "textarena.py").write_text(TEXTARENA)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the other process
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = (ROOT / "examples" / "textarena_game.py").read_text()
+    (tmp_path / "game.py").write_text(text)
+    (tmp_path / "shared.py").write_text(text.replace("random.setstate(", "id("))
+    found = {each.promise: each.holds for each in check(f"{tmp_path}/game.py:Game", 4)}
+    assert list(found.values()).count(True) == 10 and False not in found.values(), found
+    broken = [each.said for each in check(f"{tmp_path}/shared.py:Game", 4) if each.holds is False]
+    assert "[roll] is not deterministic: '[GAME] rolled" in broken[0]
+    env = contract.from_file(f"{tmp_path}/game.py:Game")()
+    assert env.reset(3)["text"] == "[GAME] 3: say [roll]"
+    assert env.step("SAY", None, "[wait]")["text"] == "\n[Player] [wait]\n[GAME] rolled nothing"
+    for _ in range(3):
+        last = env.step("SAY", None, "[roll]")
+    assert last == {"text": "four turns", "reward": 0.75, "success": False, "terminated": True}
 
 
 def test_plan_with_the_search_core_alone() -> None:

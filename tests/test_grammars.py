@@ -105,6 +105,29 @@ def test_a_line_is_read(text: str, line: str | None) -> None:
     assert parse_action("COMMANDS: go nor", cut=True, language=TEXT).env_action is None
 
 
+@pytest.mark.parametrize(
+    "text, said, mended",
+    [
+        ("COMMANDS:\n```\n3 1\n 2 4\n```\nSTATUS: DONE", "3 1\n 2 4", ()),
+        ("Filled in:\n```text\n3 1\n2 4\n```\nI checked the rows.", "3 1\n2 4", ("remark",)),
+        ("Action:\n```\n3 1\n2 4\n```", "3 1\n2 4", ("remark",)),
+        ("COMMANDS: ```\nopen chest\n```", "open chest", ("fence",)),
+        ("```\nTHOUGHT: dark\nCOMMANDS: go north\n```", "go north", ("remark",)),  # the answer in a fence
+        ("THOUGHT: as in\n```\na\nb\n```\nCOMMANDS: go north", "go north", ()),
+        ("```\na\n```\n```\nb\n```", None, ()),
+        ("```\n3 1\n2 4", None, ()),
+        ("COMMANDS: a place for the block", "a place for the block", ()),
+    ],
+)
+def test_a_text_of_several_lines_is_a_block(text: str, said: str | None, mended: tuple[str, ...]) -> None:
+    action = parse_action(text, language=TEXT)
+    assert action.env_action == (None if said is None else EnvAction(Verb.SAY, None, said))
+    assert action.mended == mended
+    if action.env_action is not None:
+        again = parse_action(format_action(action.env_action, thought="so"), cut=True, language=TEXT)
+        assert again.env_action == action.env_action and not again.mended and again.thought == "so"
+
+
 def test_a_conversation_only_grows_and_the_compact_form_forgets() -> None:
     for keeps in (True, False):
         task = Task("e", 0, Split.TRAIN, "do it", language=CODE, keeps_pages=keeps)

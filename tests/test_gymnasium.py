@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 
 from agentq import envs
 from agentq.agent.actions import format_action
-from agentq.envs import gym_env
+from agentq.envs import gym_env, own
 from agentq.envs.check import check
 from agentq.envs.gym_world import GymWorld
 from agentq.errors import ConfigError
@@ -55,6 +56,29 @@ def test_an_episode_there_is_the_episode_here() -> None:
 def test_an_environment_of_gymnasium_keeps_the_contract(name: str) -> None:
     broken = [finding for finding in check(name, 3) if finding.holds is False]
     assert not broken, broken
+
+
+def test_an_environment_of_another_package_is_named_with_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lakes.py").write_text(
+        "import gymnasium\n"
+        "entry = 'gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv'\n"
+        "gymnasium.register('Pond-v0', entry_point=entry, max_episode_steps=9)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the other process
+    with pytest.raises(ConfigError, match=r"must know the environment; got 'Pond-v0'; write gymnasium/MODULE:ID for"):
+        envs.make("gymnasium/Pond-v0")
+    name = "gymnasium/lakes:Pond-v0"
+    assert (envs.make(name).name, envs.task(name, "train", 3).env) == (name, name)
+    elsewhere = list(check(name, 2))[-1]
+    assert elsewhere.promise.startswith("Another process") and elsewhere.holds
+    assert not own.is_registered(name)  # so worker processes may collect
+    with pytest.raises(ConfigError, match="must name a module that can be imported; got No module named 'ponds'"):
+        envs.make("gymnasium/ponds:Pond-v0")
+    with pytest.raises(ConfigError, match="got 'FrozenLak-v1'; did you mean 'FrozenLake-v1'"):
+        envs.make("gymnasium/FrozenLak-v1")
 
 
 def test_lines_become_actions_of_the_space_or_are_refused() -> None:

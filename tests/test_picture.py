@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from lxml import etree
 
+from agentq.agent.calls import call
 from agentq.evaluation.endings import NOT_CHOSEN, TAKEN_FOR
 from agentq.report.examples import explain
 from agentq.report.picture import svg_picture, text_picture
@@ -52,6 +53,22 @@ def test_text_picture_by_hand(tree: TreeRecord) -> None:
     ]
 
 
+def test_a_call_is_shown_by_its_name_and_arguments(tree: TreeRecord) -> None:
+    tree.proposal[4] = make_proposal(
+        4, env_action=call("move", {"to": "the end of the shelf", "from": "a very low place"})
+    )
+    assert text_picture(tree).splitlines()[3].split("  N ")[0].rstrip() == (
+        '  │  ├─ move {"from": "a very low place", "to": "the en…'
+    )
+
+
+def test_a_picture_says_that_returns_are_not_in_bounds(tree: TreeRecord) -> None:
+    tree.value_sum[[5, 6]] = 6, -0.5
+    assert text_picture(tree).splitlines()[1] == (
+        "4 rollouts, 8 nodes, solved in 2 steps, returns from -0.5 to 3: search expects them in [0, 1]"
+    )
+
+
 def test_a_picture_says_what_the_world_broke(tree: TreeRecord) -> None:
     tree.info |= {"faults": {"replay_mismatch": 5, "network": 1}}
     assert text_picture(tree).splitlines()[1] == (
@@ -88,6 +105,7 @@ def test_text_picture_says_what_is_searched_completely(tree: TreeRecord) -> None
         "a rollout of 3 steps, loop, done",
     ]
     tree.flags, tree.visit_count = np.full(8, EXHAUSTED), np.minimum(tree.visit_count, 1)
+    tree.value_sum = np.minimum(tree.value_sum, 1)
     assert text_picture(tree).splitlines()[1] == "1 rollout, 8 nodes, solved in 2 steps, searched completely"
     tree.success[1] = True
     assert text_picture(tree).splitlines()[1] == "1 rollout, 8 nodes, solved in 1 step, searched completely"

@@ -311,6 +311,8 @@ def test_report_shows_what_lies_behind_each_rate(run: Path) -> None:
     )
     odd = replace(rung("base", 12), mean_return=-3.5)
     assert "base: the mean return is -3.5; search and training expect" in str(ladder_table([odd]).caption)
+    paid = replace(rung("base", 12), mean_return=0.5625)
+    assert str(ladder_table([paid]).caption) == "base: mean return 0.562"
     unlike = replace(rung("base", 12), n=6, errors={"replay_mismatch": 4})
     assert "base: 4 times search could not go back to a page; agentq env check names" in str(
         ladder_table([unlike]).caption

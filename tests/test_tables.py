@@ -93,6 +93,9 @@ def test_results_are_text_in_a_script() -> None:
         )
     )
     episodes, found = agentq.Evaluation((make_trajectory(1),)), agentq.SearchResult(make_tree(3))
+    assert "mean return" not in str(episodes)
+    paid = agentq.Evaluation((make_trajectory(1), make_trajectory(2, success=False, return_=0.25)))
+    assert paid.mean_return == 0.625 and str(paid).startswith("1 of 2 tasks (") and "mean return 0.625)" in str(paid)
     assert episodes.show() == str(episodes) and str(found) == found.show() and "Q" in found.show()
 
 

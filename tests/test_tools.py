@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from agentq import envs
+from agentq import envs, search
 from agentq.agent.actions import action_key, format_action, history_text, parse_action
 from agentq.agent.calls import call
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import critic_messages, policy_messages
 from agentq.envs.check import check
+from agentq.envs.remote.env_process import ServedEnv
 from agentq.envs.tools import Tool, Toolbox
 from agentq.errors import ConfigError
 from agentq.policies.fence import Fence
@@ -189,6 +190,25 @@ def test_a_class_names_its_tools_and_keeps_the_contract() -> None:
     assert env.step(EnvAction(Command.STOP, None, "3")).success
     findings = list(check("adder-of-tools", 2))
     assert findings and all(finding.holds is not False for finding in findings), findings
+
+
+class Drifter(Adder):
+    """Has other tools in each task, which models are not told of."""
+
+    def reset(self, seed: int) -> dict[str, Any]:
+        self.tools = [{"type": "function", "function": {"name": f"add_{seed}"}}]
+        return super().reset(seed)
+
+
+def test_tools_that_reset_changes_are_refused_in_process_and_by_a_server() -> None:
+    said = "Drifter.tools must be the same for all tasks; reset changed them: list those of all tasks"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        search(Drifter, 3, lambda history, k: ["COMMANDS: STOP"], num_iterations=1)
+    served = ServedEnv("drifter", 1)
+    served.env = Drifter()
+    assert served.answer({"id": 1, "call": "hello", "args": {"protocol": 1}})["result"]["tools"] == Adder.tools
+    refused = served.answer({"id": 2, "call": "reset", "args": {"seed": 3}})
+    assert refused["error"].startswith(said) and refused["final"]
 
 
 @pytest.mark.parametrize("takes", [True, False])

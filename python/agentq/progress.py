@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,8 @@ def columns(rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 def lines_about(row: RungResult) -> list[str]:
-    """A rung's oracle, gain over the base, scenarios, unsolved tasks, errors of steps, and what the world broke."""
+    """A rung's oracle, gain over the base, scenarios, unsolved tasks, errors of steps, mean return where it is not the
+    success rate, and what the world broke."""
     lines = []
     if row.oracle:
         lines.append(f"oracle, pass@{row.oracle}: the site's checker told the search when it had succeeded")
@@ -74,6 +76,8 @@ def lines_about(row: RungResult) -> list[str]:
         lines.append(f"errors of steps: {by_count(row.errors)}")
     if not 0 <= row.mean_return <= 1:
         lines.append(f"the mean return is {row.mean_return:g}; search and training expect returns in [0, 1]")
+    elif not math.isclose(row.mean_return, row.rate, abs_tol=1e-9):
+        lines.append(f"mean return {row.mean_return:.3f}")
     if 2 * (lost := row.errors.get(REPLAY_MISMATCH, 0)) > row.n:
         lines.append(f"{lost} times search could not go back to a page; agentq env check names what does not repeat")
     if row.broken:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isclose
+from statistics import fmean
 
 from agentq.credit.pairs import node_pairs
 from agentq.evaluation.comparison import Comparison, compare
@@ -93,6 +95,11 @@ class Evaluation:
         return self.successes / self.n
 
     @property
+    def mean_return(self) -> float:
+        """Mean over the tasks of the sum of an episode's rewards: the score of a benchmark that pays in part."""
+        return fmean(t.return_ for t in self.episodes)
+
+    @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the rate (Wilson)."""
         return wilson(self.successes, self.n)
@@ -107,11 +114,13 @@ class Evaluation:
 
     def __str__(self) -> str:
         low, high = self.interval
-        broken = f", {self.broken} broken by the world" if self.broken else ""
+        more = f", {self.broken} broken by the world" if self.broken else ""
+        if not isclose(self.mean_return, self.rate, abs_tol=1e-9):
+            more += f", mean return {self.mean_return:.3f}"
         if cut := sum(is_cut(step.proposal) for t in self.episodes for step in t.steps):
-            broken += f", {cut} actions cut off at max_new_tokens"
+            more += f", {cut} actions cut off at max_new_tokens"
         percent = f"{100 * self.rate:.1f} %, 95 % interval {100 * low:.1f} - {100 * high:.1f}"
-        return f"{self.successes} of {self.n} tasks ({percent}{broken})"
+        return f"{self.successes} of {self.n} tasks ({percent}{more})"
 
     def show(self) -> str:
         """The same text as `str`."""

@@ -25,7 +25,7 @@ from agentq.types import EnvAction, Split, StepResult, Task
 WALK = 6  # actions on a task
 UNTRIED = "the world accepted no action of the walk; with a method expert(), its actions are walked"
 TWICE = (
-    ". A rate is then of fewer tasks than its n, or of tasks that were trained on: "
+    ". Unless they differ in what they hide, a rate is of fewer tasks than its n, or of tasks that were trained on: "
     'see "A benchmark with a list of tasks" in docs/protocol.md'
 )
 ELSEWHERE_S = 300.0  # also walked in another process
@@ -43,7 +43,9 @@ class Finding:
     def __str__(self) -> str:
         absent = "absent" if self.said.startswith(OPTIONAL) else "unknown"
         verdict = "warn" if self.holds and self.said else {True: "holds", False: "BROKEN", None: absent}[self.holds]
-        return f"{verdict:7} {self.promise}" + (f" {self.said[0].upper()}{self.said[1:]}." if self.said else "")
+        is_word = self.said.partition(" ")[0].rstrip(":").isalpha()  # and not a file, whose name keeps its case
+        said = self.said[:1].upper() + self.said[1:] if is_word else self.said
+        return f"{verdict:7} {self.promise}" + (f" {said}." if said else "")
 
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
@@ -101,7 +103,7 @@ def _differ(name: str, num_tasks: int, sessions: SessionPool) -> Finding:
                 shown[split].append((task.instruction, env.reset(task).text))
     said = []
     if few := [f"{len(set(f))} of {len(f)} {split}" for split, f in shown.items() if len(set(f)) < len(f)]:
-        said.append(f"only {' and '.join(few)} tasks are distinct")
+        said.append(f"only {' and '.join(few)} tasks are distinct by instruction and first page")
     for split, others in ((Split.VALIDATION, [Split.TRAIN]), (Split.TEST, [Split.TRAIN, Split.VALIDATION])):
         known = {each for other in others for each in shown[other]}
         if n := sum(each in known for each in shown[split]):
@@ -137,29 +139,30 @@ def walks(name: str, num_tasks: int) -> list[dict[str, Any]]:
         for task in envs.tasks(name, Split.TRAIN, num_tasks):
             case, row = _case(name, task, sessions), {"seed": task.seed, "instruction": task.instruction}
             with sessions.take(1) as (env,):
-                pages = [env.reset(task), *(env.step(action).observation for action in case.actions)]
+                pages = [env.reset(task), *(env.step(action).observation for action in case.walk)]
             found.append(row | {f"page {i}": page.fingerprint for i, page in enumerate(pages)})
     return found
 
 
 def _case(name: str, task: Task, sessions: SessionPool) -> Case:
-    """A task with the expert's actions that do not end it, or with those of a random walk if there is no expert."""
-    rng, actions, accepted = random.Random(task.seed), list[EnvAction](), 0
+    """A task with the expert's actions, or with those of a random walk if there is no expert."""
+    rng, actions, end, accepted = random.Random(task.seed), list[EnvAction](), None, 0
     try:
         expert = envs.expert(name)
     except ConfigError:
         expert = None
     with sessions.take(1) as (env,):
         text = env.reset(task).text
-        while len(actions) < min(WALK, env.max_steps - 1):
+        while len(actions) < min(WALK, env.max_steps):
             action = expert(task, cast(SiteEnv, env))[0] if expert and task.seed % 2 else plausible(text, task, rng)
             result: StepResult = env.step(action)
             accepted += result.error_kind is None
             if result.terminated or result.truncated:
+                end = action
                 break
             actions.append(action)
             text = result.observation.text
-    return Case(sessions, task, actions, accepted)
+    return Case(sessions, task, actions, end, accepted)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ docs/protocol.md lists every field, and which may be left out. A class may also 
                                      done with; the other copies must go on working
     name, max_steps, commands        its name, the length of an episode, those of BROWSER_COMMANDS that it accepts
     language                         web (commands, the default), code, text or tool: what `text` of RUN, SAY or CALL is
-    tools                            of language tool: what may be called, in the form of OpenAI's `tools`
+    tools                            of language tool: what may be called, in the form of OpenAI's `tools`; the same for
+                                     all tasks
     keeps_pages                      true if prompts are to keep former pages
     blocking                         true if its calls wait for another process; each instance is then made and called
                                      in a thread of its own
@@ -151,3 +152,18 @@ def about(env: Any) -> dict[str, Any]:
         **{field: getattr(env, field) for field in ("language", "keeps_pages", "tools") if hasattr(env, field)},
     }
     return {field: plain(value) for field, value in told.items()}
+
+
+def check_tools(env: Any, known: list[dict[str, Any]]) -> None:
+    """Raises ConfigError if the tools of a class are no longer those that it began with, which models are told of."""
+    if list(getattr(env, "tools", [])) != known:
+        raise ConfigError(
+            f"{type(env).__name__}.tools must be the same for all tasks; reset changed them: "
+            "list those of all tasks, and say in the page which of them the task is about"
+        )
+
+
+def first_words(error: BaseException) -> str:
+    """`KeyError: 'x'`: an exception on one line, the first of its message that has words."""
+    lines = (line.strip() for line in str(error).split("\n"))
+    return f"{type(error).__name__}: {next((line for line in lines if any(map(str.isalnum, line))), '')}"

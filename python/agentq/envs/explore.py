@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import random
 import re
+from typing import Any
 
 from agentq.agent.calls import call
 from agentq.envs.protocol import SiteEnv
 from agentq.types import Command, EnvAction, Language, Observation, Task, Verb
 
 _ELEMENT = re.compile(r"(\w+)\b.*\[(\d+)\]")
+_OFFERED = re.compile(r"\[[^\[\]\n]{1,30}\]")  # such as `[Up]` or `[2 1 4 5]`, as many games write what may be said
+_ENDS = re.compile(r"[\n.,;:|()<>\[\]\"'`]| or ")  # of a phrase, as in `a move must be one of left, right`
+_PHRASE = 30  # characters
 _BLOCKS = ("n = 1", "n = 2", "n = n + 1\nprint(n)", "print(n)", "[n] * 3")
 
 
@@ -67,10 +71,12 @@ def plausible(text: str, task: Task, rng: random.Random) -> EnvAction:
     if task.language is Language.CODE:
         return EnvAction(Verb.RUN, None, rng.choice(_BLOCKS))
     if task.language is Language.TEXT:
-        said = str(rng.randrange(3)) if rng.random() < 0.3 else random_span(text, rng, 3)  # many worlds take numbers
-        return EnvAction(Verb.SAY, None, said)
+        return EnvAction(Verb.SAY, None, _line(f"{task.instruction}\n{text}", text, rng))
     if task.language is Language.TOOL:
-        return call(rng.choice(json.loads(task.tools))["function"]["name"], {})
+        tool = rng.choice(json.loads(task.tools))["function"]
+        asked = tool.get("parameters") or {}
+        given = {name: asked.get("properties", {}).get(name) for name in asked.get("required", ())}
+        return call(tool["name"], {name: _argument(kind, task, text, rng) for name, kind in given.items()})
     found = [match.groups() for line in text.split("\n") if (match := _ELEMENT.match(line))]
     if not found:
         return EnvAction(Command.SCROLL, text="DOWN")
@@ -78,6 +84,35 @@ def plausible(text: str, task: Task, rng: random.Random) -> EnvAction:
     if role == "textbox":
         return EnvAction(Command.TYPE, int(element), random_span(task.instruction, rng))
     return EnvAction(Command.CLICK, int(element))
+
+
+def _argument(kind: Any, task: Task, text: str, rng: random.Random) -> Any:
+    """A value of an argument's JSON schema, as far as it is simple: of its choices, a small number, words in sight."""
+    kind = kind if isinstance(kind, dict) else {}
+    if choices := kind.get("enum"):
+        return rng.choice(choices)
+    match kind.get("type"):
+        case "integer" | "number":
+            return int(kind.get("minimum", 0)) + rng.randrange(4)
+        case "boolean":
+            return rng.random() < 0.5
+        case "array":
+            return []
+        case "object":
+            return {}
+    return random_span(f"{task.instruction}\n{text}", rng, 1)
+
+
+def _line(asked: str, text: str, rng: random.Random) -> str:
+    """A number, a phrase that the task or the page offers, or words of the page."""
+    offered: list[str] = _OFFERED.findall(asked)
+    phrases = [phrase for each in _ENDS.split(asked) if 0 < len(phrase := each.strip()) <= _PHRASE]
+    chance = rng.random()
+    if chance < 0.3:
+        return str(rng.randrange(3))
+    if chance < 0.8 and (offered or phrases):
+        return rng.choice(offered if offered and rng.random() < 0.5 else phrases or offered)
+    return random_span(text, rng, 3)
 
 
 def refused(task: Task) -> EnvAction | None:

@@ -1,5 +1,7 @@
 """Environments of Gymnasium as agentq's: `gymnasium/FrozenLake-v1`, or any other by two functions of yours.
 
+`gymnasium/MODULE:ID` imports a module that registers the environment first, as `gymnasium.make("MODULE:ID")` does.
+
 The agent writes a line (the language `text`). Without functions, an observation is shown as Python prints it, and the
 line is read by the action space: a number for `Discrete`, numbers for `MultiDiscrete` and `MultiBinary`, the line as it
 is for `Text`. Search goes back by replay, since most of these environments cannot be copied.
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, cast
 
 from agentq.envs import own
@@ -132,29 +136,39 @@ class GymWorld:
             raise ValueError(f"an action must be a number or a list of numbers; got {line[:60]!r}") from None
 
 
-def _register(name: str) -> str:
-    """Make `gymnasium/ID` a registered environment. Raises ConfigError if Gymnasium knows no such ID."""
+def _known(name: str) -> str:
+    """`name`, of the form `gymnasium/ID` or `gymnasium/MODULE:ID`, once known. Raises ConfigError if it cannot be."""
     gymnasium = require("gymnasium", extra="gymnasium", for_=name)
-    if name.removeprefix(PREFIX) not in gymnasium.registry:
-        raise ConfigError(f"Gymnasium must know the environment; got '{name.removeprefix(PREFIX)}'")
-    if not own.is_registered(name):
-        own.register(name, lambda: GymWorld(gymnasium.make(name.removeprefix(PREFIX))))
+    module, _, wanted = name.removeprefix(PREFIX).rpartition(":")
+    if module:
+        try:
+            import_module(module)
+        except (ImportError, TypeError, ValueError) as error:
+            raise ConfigError(f"{name} must name a module that can be imported; got {error}") from None
+    if wanted not in gymnasium.registry:
+        more = "" if module else "; write gymnasium/MODULE:ID for an environment that a package registers"
+        near = get_close_matches(wanted, gymnasium.registry, n=1)
+        raise ConfigError(
+            f"Gymnasium must know the environment; got '{wanted}'" + (f"; did you mean '{near[0]}'?" if near else more)
+        )
+    if not own.knows(name):
+        own.register(name, lambda: GymWorld(gymnasium.make(wanted)), here=False)
     return name
 
 
 def make(name: str, browser: object = None) -> SiteEnv:
     """A session; see `agentq.envs.make`."""
-    return cast(SiteEnv, own.make(_register(name)))
+    return cast(SiteEnv, own.make(_known(name)))
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
     """Tasks by seed, which is Gymnasium's."""
-    return own.tasks(_register(name), seeds, split)
+    return own.tasks(_known(name), seeds, split)
 
 
 def expert(name: str) -> Expert:
     """Raises ConfigError: there is none."""
-    return cast(Expert, own.expert(_register(name)))
+    return cast(Expert, own.expert(_known(name)))
 
 
 def max_sessions(name: str) -> None:

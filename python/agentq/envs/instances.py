@@ -87,8 +87,7 @@ def _where(error: BaseException, called: Callable[..., Any] | None, file: str = 
     file = file or _file(called)
     line = line_in(file, error) if file else None
     place = f"{file}:{line}: " if line else ""
-    said = str(error).strip().partition("\n")[0]
-    return f"{place}{type(error).__name__}: {said}"
+    return f"{place}{contract.first_words(error)}"
 
 
 def _waits(make: Make) -> bool:

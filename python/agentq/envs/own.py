@@ -28,19 +28,20 @@ from agentq.types import EnvAction, Observation, Split, StepResult, Task
 
 __all__ = ["expert", "is_file", "is_registered", "knows", "make", "max_sessions", "names", "register", "tasks"]
 
-_made: dict[str, Make] = {}
+_made, _here = dict[str, Make](), set[str]()  # what makes each name; the names that only this process knows
 _known: dict[str, Known] = {}
 _kept: dict[str, OwnEnv] = {}  # by name, a session that was asked something, for the next that is made
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 _WAITS = re.compile("event loop|asyncio loop")  # of asyncio, and of Playwright: only a thread without one may wait
 
 
-def register(name: str, make: Make) -> None:
-    """See `agentq.envs.register`."""
-    if not _NAME.fullmatch(name):
+def register(name: str, make: Make, *, here: bool = True) -> None:
+    """See `agentq.envs.register`. Unless only `here`, every process that is asked for the name registers it."""
+    if here and not _NAME.fullmatch(name):
         raise ConfigError(f"an environment's name must be of letters, digits and _ . - /; got '{name}'")
     if not callable(make):
         raise ConfigError(f"make must be a function that returns an environment; got {type(make).__name__}")
+    _here.update([name] if here else [])
     _made[name] = make
     _known.pop(name, None)
     if (kept := _kept.pop(name, None)) is not None:
@@ -59,7 +60,7 @@ def knows(name: str) -> bool:
 
 def is_registered(name: str) -> bool:
     """Whether `name` is known in this process alone."""
-    return name in _made
+    return name in _here
 
 
 def make(what: str | Make, browser: object = None) -> OwnEnv:
@@ -71,8 +72,7 @@ def make(what: str | Make, browser: object = None) -> OwnEnv:
 def given(own: Any) -> OwnEnv:
     """The only session of an instance, which its owner closes."""
     checked = contract.checked(own, "env")
-    thread = CallThread() if getattr(own, "blocking", False) else None
-    env = _session(lambda: own, checked, thread)
+    env = _session(lambda: own, checked, CallThread() if getattr(own, "blocking", False) else None)
     env.lent = own
     return env
 
@@ -116,9 +116,8 @@ class OwnEnv(TextEnv):
     """
 
     def __init__(self, what: str | Make, own: Any, thread: CallThread | None = None) -> None:
-        self.what, self.own, self.thread = what, own, thread
+        self.what, self.own, self.thread, self._closed = what, own, thread, False
         self.lent: Any = None
-        self._closed = False
         if thread is not None:
             weakref.finalize(self, thread.end)
         told = contract.about(own)
@@ -132,7 +131,9 @@ class OwnEnv(TextEnv):
 
     def start(self, seed: int) -> ResetReply:
         """The beginning of the episode of `seed`. Raises EnvError with the line that failed."""
-        return self._read(ResetReply, "reset", self._call("reset", seed, raised=EnvError))
+        begun = self._read(ResetReply, "reset", self._call("reset", seed, raised=EnvError))
+        contract.check_tools(self.own, self.about.tools)
+        return begun
 
     def close(self) -> None:
         """Let the environment tidy up, once. It is not waited for if it still is in a call that was given up."""

@@ -74,12 +74,18 @@ class SessionPool:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A task, and actions that do not end its episode."""
+    """A task, and actions that do not end its episode. `end`: the one after them that does, if the walk ended."""
 
     sessions: SessionPool
     task: Task
     actions: list[EnvAction]
-    accepted: int = 0  # actions without an error kind, with one that ended the walk
+    end: EnvAction | None = None
+    accepted: int = 0  # actions without an error kind, with the end
+
+    @property
+    def walk(self) -> list[EnvAction]:
+        """The actions, with the end if there is one. A task of one step has nothing but an end."""
+        return self.actions if self.end is None else [*self.actions, self.end]
 
 
 def repeats(case: Case) -> None:
@@ -87,7 +93,7 @@ def repeats(case: Case) -> None:
     with case.sessions.take(2, new=1) as (env, twin):
         _expect_env_error(env, "step before reset")
         _same(env.reset(case.task), twin.reset(case.task), "reset is not deterministic")
-        for action in case.actions:
+        for action in case.walk:
             _same(env.step(action), twin.step(action), f"{action} is not deterministic")
         _same(env.reset(case.task), twin.reset(case.task), "a second reset gives another page")
 
@@ -110,7 +116,7 @@ def _difference(told: Observation | StepResult, again: Observation | StepResult)
 
 def restores(case: Case) -> None:
     """Every state can be restored from its snapshot, in reverse order and in another session."""
-    actions = case.actions
+    actions = case.walk
     with case.sessions.take(2) as (env, other):
         if not can_restore(env) or not can_restore(other):
             raise NotOffered(f"{OPTIONAL}search replays the way to a page from reset")
@@ -183,7 +189,7 @@ def pays(case: Case) -> None:
     with case.sessions.take(1) as (env,):
         env.reset(case.task)
         total = 0.0
-        for action in (*case.actions, _STOP):
+        for action in (*case.walk, _STOP):
             result = env.step(action)
             total += result.reward
             over = result.terminated or result.truncated
@@ -211,7 +217,7 @@ def answers_in_a_loop(case: Case) -> None:
     async def walk() -> None:
         async with session(case.sessions.make) as env:
             assert await call(env, env.reset, case.task), "reset must give a page"
-            for action in case.actions:
+            for action in case.walk:
                 result = await call(env, env.step, action)
                 assert result.error_kind not in WORLD_FAULTS, f"{action}: {result.error_kind}: {result.error_message}"
 

@@ -18,7 +18,9 @@ _LINE = 2000  # characters of a text on one line
 _OUTPUT = 6000  # characters of what a block or a tool returns
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-_Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
+_Reward = Annotated[  # many libraries reward by a flag
+    float, Field(ge=-1e6, le=1e6), BeforeValidator(lambda told: float(told) if isinstance(told, bool) else told)
+]
 
 
 def one_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from agentq.store.records import EXHAUSTED, TreeRecord
 
 ROW_PX, INDENT_PX, TOP_PX, COLUMN_PX = 24, 22, 58, 56
 MAX_ROWS, MAX_LETTERS = 40, 48
+ROUNDING = 1e-6  # of returns in [0, 1]
+_CALL = re.compile(r'\{"name": "([^"\\]+)", "arguments": (\{.*\})\}\Z', re.DOTALL)
 GREY = 'fill="#57606a"'
 
 
@@ -160,7 +163,11 @@ def _summary(tree: TreeRecord, end: int) -> str:
     faults: dict[str, int] = tree.info.get("faults", {})
     hint = "; see agentq env check" * (REPLAY_MISMATCH in faults)
     broken = f", {sum(faults.values())} broken by the world ({', '.join(faults)}{hint})" if faults else ""
-    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}{broken}"
+    tried = tree.visit_count > 0
+    mean = tree.value_sum[tried] / tree.visit_count[tried]
+    odd = mean[(mean < -ROUNDING) | (mean > 1 + ROUNDING)]
+    returns = f", returns from {odd.min():g} to {odd.max():g}: search expects them in [0, 1]" if len(odd) else ""
+    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}{broken}{returns}"
 
 
 def _left_out(tree: TreeRecord, rows: list[Row]) -> list[str]:
@@ -179,8 +186,8 @@ def _branch(lines: tuple[bool, ...]) -> str:
 
 
 def _cut(text: str, letters: int) -> str:
-    """A text on one line, which shows the line ends of code."""
-    text = " ⏎ ".join(text.split("\n"))
+    """A text on one line, which shows the line ends of code. Of a call it shows what differs: name and arguments."""
+    text = " ⏎ ".join(_CALL.sub(r"\1 \2", text).split("\n"))
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 

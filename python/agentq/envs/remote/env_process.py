@@ -50,6 +50,7 @@ class ServedEnv:
     def __init__(self, what: str, sessions: int) -> None:
         self.what, self.sessions = what, sessions
         self.env: Any = None
+        self.tools: list[dict[str, Any]] = []  # that the client was told of
 
     def answer(self, message: wire.Message) -> wire.Message:
         """The reply to a message. A failure becomes one line; the session can then no longer be used."""
@@ -63,7 +64,7 @@ class ServedEnv:
             if isinstance(error, ConfigError) and message.get("call") != "hello":
                 final = {"final": True}
         except Exception as error:  # raised by the environment
-            said = f"{type(error).__name__}: {error}"
+            said = contract.first_words(error)
         return {"id": message.get("id", 0), "error": said.strip().split("\n", 1)[0], **final}
 
     def hello(self, protocol: int) -> dict[str, Any]:
@@ -72,11 +73,15 @@ class ServedEnv:
             raise ConfigError(f"protocol must be {PROTOCOL}; got {protocol}")
         self.env = contract.checked(factory(self.what)(), self.what) if self.env is None else self.env
         more = {"expert": True} if callable(getattr(self.env, "expert", None)) else {}
-        return {"protocol": PROTOCOL, "sessions": self.sessions, **contract.about(self.env), **more}
+        about = contract.about(self.env)
+        self.tools = list(about.get("tools", []))
+        return {"protocol": PROTOCOL, "sessions": self.sessions, **about, **more}
 
     def reset(self, seed: int) -> dict[str, Any]:
         """Start the episode of `seed`."""
-        return self._told("reset", self.env.reset(seed))
+        begun = self._told("reset", self.env.reset(seed))
+        contract.check_tools(self.env, self.tools)
+        return begun
 
     def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
         """Take one command."""

@@ -56,7 +56,7 @@ class _Games:
         if command != "SAY":
             said = f"a game takes lines, not {command}"
             return {"text": self._page(""), "error_kind": "not_taken", "error_message": said}
-        self._state, _, _ = self._env.step(text)
+        self._state, _, _ = self._env.step(" ".join((text or "").split()))  # a game takes one line
         won, lost = bool(self._state.won), bool(self._state.lost)
         page = self._page(self._state.feedback)
         return {"text": page, "reward": float(won), "terminated": won or lost, "success": won}
