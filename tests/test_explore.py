@@ -50,7 +50,8 @@ class Question:
 
     def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
         won = text == str(self.seed + 1)
-        return {"text": "done", "reward": next(self.drawn, float(won)), "success": won, "terminated": True}
+        reward = 0.0 if command == "STOP" else next(self.drawn, float(won))
+        return {"text": "done", "reward": reward, "success": won, "terminated": True}
 
 
 class Dice:

@@ -18,6 +18,32 @@ FILE = "test_webarena::test_a_file_is_an_environment"
 APPWORLD = "test_appworld::test_an_episode_is_scored_by_appworlds_tests"
 
 LINES: Lines = {
+    ("agent/lines.py", "test_grammars"): [
+        ("if len(blocks) == 1 and not", "if blocks and not"),
+        ('mended if "\\n" in held else (*mended, "fence")', "mended"),
+        ('return f"\\n```\\n{said}\\n```" if "\\n" in said else f" {said}"', 'return f" {said}"'),
+    ],
+    ("envs/check.py", "test_explore"): [
+        ("end = action", "pass"),
+        ("min(WALK, env.max_steps)", "min(WALK, env.max_steps - 1)"),
+    ],
+    ("envs/promises.py", "test_explore"): [
+        ("self.actions if self.end is None else [*self.actions, self.end]", "self.actions"),
+        ("(*case.walk, _STOP)", "(*case.actions, _STOP)"),
+    ],
+    ("envs/explore.py", "test_explore"): [
+        ('int(kind.get("minimum", 0))', "0"),
+        ('asked.get("required", ())', "()"),
+        ("if offered and rng.random() < 0.5 else", "if False else"),
+    ],
+    ("envs/contract.py", "test_tools"): [('if list(getattr(env, "tools", [])) != known:', "if False:")],
+    ("envs/own.py", "test_gymnasium"): [("_here.update([name] if here else [])", "_here.add(name)")],
+    ("envs/replies.py", "test_contract"): [("float(told) if isinstance(told, bool) else told", "told")],
+    ("report/picture.py", "test_picture"): [
+        ('_CALL.sub(r"\\1 \\2", text)', "text"),
+        ("(mean < -ROUNDING) | (mean > 1 + ROUNDING)", "mean > 1 + ROUNDING"),
+    ],
+    ("results.py", "test_tables"): [("fmean(t.return_ for t in self.episodes)", "self.rate")],
     ("envs/webarena/evaluators.py", ENDS): [
         ("not values.isdisjoint(query.get(key, ()))", "True"),
         ("any(path in base for path in bases)", "any(path == base for path in bases)"),
