@@ -18,7 +18,6 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import zip_longest
@@ -41,14 +40,15 @@ from agentq.recipes.resources import Resources, loading, searches
 from agentq.searching.actors import Actors
 from agentq.searching.collect import attempts
 from agentq.searching.processes import Processes
+from agentq.status import Show
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import Split
 
 
 class Silent:
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        return lambda done, note: None
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        return lambda done, note, grown=0.0: None
 
     def plan(self, stages: Any, in_flight: int) -> None: ...
 

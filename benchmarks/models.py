@@ -119,7 +119,8 @@ def measure_templates() -> dict[str, dict[str, str]]:
         if family not in theirs:  # a template alone does not tell the end token
             checks.append(reading.end_token)
         try:
-            patient = Patient("", "booking", Renderer(tokenizer, [tokenizer.eos_token_id, *marks], 4096))
+            renderer = Renderer(tokenizer, [tokenizer.eos_token_id, *marks], 4096)
+            patient = Patient("", "booking", renderer=renderer)
             found[family.name] = {check.__name__: check(patient).verdict for check in checks}
         except Exception as error:  # a template may raise anything
             found[family.name] = {"renders": "fail", "said": f"{type(error).__name__}: {error}"[:120]}
