@@ -87,7 +87,7 @@ refused(
 def unread_settings(folder: Path) -> str:
     given = ("rft.num_tasks=999", "rft.epochs=77", "policy_gradient.kl_weight=0.5", "search.num_iterations=500")
     words = [f"--{setting}" for setting in (*given, "outcome_dpo.learning_rate=5")]
-    found = refusals(folder, [["train", "rft", word] for word in words], lambda line: ", read by agentq " in line)
+    found = refusals(folder, [["train", "rft", word] for word in words], lambda line: "; it is read by agentq " in line)
     return found.replace("in one line", "with who reads them").replace("refused with", "refused, with")
 
 
@@ -194,8 +194,14 @@ class _Models(BaseHTTPRequestHandler):
     """A server with one model, m."""
 
     def do_GET(self) -> None:
-        body = b'{"object": "list", "data": [{"id": "m", "object": "model"}]}'
-        self.send_response(200)
+        self._reply(200, b'{"object": "list", "data": [{"id": "m", "object": "model"}]}')
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._reply(404, b'{"error": {"message": "The model does not exist", "code": "model_not_found"}}')
+
+    def _reply(self, status: int, body: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -218,7 +218,7 @@ def second_writer(folder: Path) -> str:
     config = {"command": "ladder", **Ladder().to_dict()}
     with RunStore.open(folder / "tw", config) as store:
         store.log("base/eval", 1, loss=0.5)
-        return str(agentq("ladder", "--out=tw", cwd=folder))
+        return str(agentq("ladder", "--out=tw", cwd=folder)).replace(f"{folder}/", "")
 
 
 @attack(
