@@ -86,7 +86,7 @@ ENDS_AT = {"back-quotes": "`", "bold all": "*"}  # a text with the mark in it ha
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(env_actions(), words)
 def test_any_action_in_any_style_reads_back(style: str, env_action: EnvAction, thought: str) -> None:
     assume(style not in ENDS_AT or ENDS_AT[style] not in (env_action.text or ""))
@@ -108,7 +108,7 @@ def _check(answer: str, env_action: EnvAction) -> Action:
     return action
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(env_actions(), words)
 def test_any_action_on_one_line_in_tags_or_as_json_reads_back(env_action: EnvAction, thought: str) -> None:
     sections = _sections(env_action, thought)
@@ -122,7 +122,7 @@ def test_any_action_on_one_line_in_tags_or_as_json_reads_back(env_action: EnvAct
     _check(json.dumps({"name": fields.pop("command"), "arguments": fields}), env_action)
 
 
-@settings(max_examples=25, deadline=None)  # 45 spellings each
+@settings(max_examples=25)  # 45 spellings each
 @given(st.integers(0, 999_999), st.text("abc é,.?", min_size=1).map(str.strip).filter(bool))
 def test_other_spellings_of_a_command_read_back(element: int, text: str) -> None:
     clicks = ["{} [id={}]", "{} #{}", "{}({})", "{} element [{}].", "{} [{}] to open it", "{} [{}] (the link)"]
@@ -172,7 +172,7 @@ def test_what_a_thought_quotes_from_the_page_is_not_taken_for_the_command(page: 
     assert read[-1] == read[-2] == EnvAction(Command.CLICK, 5)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=800))
 def test_any_text_is_read_or_not_within_5_ms(text: str) -> None:
     spent = []

@@ -109,7 +109,7 @@ def test_both_readers_find_the_same_lines(browser: BrowserPool) -> None:
     pages = {"/": "<p>first</p>"}
     env = lab_env(browser, pages)
 
-    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=60, database=None, derandomize=True)
     @given(st.lists(ELEMENT, min_size=1, max_size=6))
     def compare(elements: list[str]) -> None:
         pages["/"] = "<body>" + "".join(elements)

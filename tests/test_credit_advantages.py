@@ -7,7 +7,7 @@ from math import comb, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentq.credit.advantages import (
@@ -99,14 +99,12 @@ def test_leave_one_out_gives_a_bandits_exact_gradient(k: int) -> None:
     assert abs(expected_gradient("filtered first", p, rewards, k)) < 1e-12  # those left are all equal: no signal
 
 
-@settings(deadline=None)
 @given(grouped())
 def test_advantages_of_a_group_sum_to_zero(case: tuple[np.ndarray, np.ndarray]) -> None:
     for advantages in (leave_one_out(*case), group_relative(*case, ddof=1)):
         assert np.bincount(case[1], advantages, minlength=4) == pytest.approx(np.zeros(4), abs=1e-3)
 
 
-@settings(deadline=None)
 @given(grouped(), st.randoms(use_true_random=False))
 def test_advantages_follow_their_rows_and_ignore_a_shift(case: tuple[np.ndarray, np.ndarray], random: object) -> None:
     returns, groups = case
@@ -150,7 +148,6 @@ def test_gae_by_hand() -> None:
 STEPS = st.lists(st.tuples(RANGE, RANGE, st.integers(0, 2)), max_size=10)
 
 
-@settings(deadline=None)
 @given(STEPS, st.sampled_from((0.0, 0.5, 1.0)))
 def test_gae_with_lambda_1_is_reward_to_go_less_the_value(steps: list, discount: float) -> None:
     rewards, values, trajectories = np.array(steps, float).reshape(-1, 3).T
@@ -159,7 +156,6 @@ def test_gae_with_lambda_1_is_reward_to_go_less_the_value(steps: list, discount:
     np.testing.assert_allclose(got, want, atol=1e-9)
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_gae_of_exact_values_is_zero_for_any_lambda(steps: list) -> None:
     rewards, _, trajectories = np.array(steps, float).reshape(-1, 3).T
@@ -204,7 +200,6 @@ def test_gigpo_pages_of_two_groups_are_two_anchors() -> None:
     assert gigpo([], [], [], []).tolist() == []
 
 
-@settings(deadline=None)
 @given(STEPS, st.permutations(range(3)))
 def test_step_advantages_follow_their_trajectories(steps: list, rank: list[int]) -> None:
     rewards, values, trajectories = np.array(steps, float).reshape(-1, 3).T

@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentq._core import Forest
@@ -111,7 +111,6 @@ def test_tree_po_of_a_lone_rollout_is_zero() -> None:
     assert found[2:].tolist() == near(1 - 7 / 10, 0.5 - 7 / 10, 0)
 
 
-@settings(deadline=None)
 @given(forests())
 def test_tree_columns_equal_a_walk_of_every_path(case: tuple[list[int], list[int], list[float]]) -> None:
     parent, ends, returns = case

@@ -244,7 +244,7 @@ def test_step_budget_truncates_a_solved_task_with_reward_0(name: str) -> None:
         env.step(STOP)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 @pytest.mark.parametrize("name", envs.names())
 def test_any_action_is_an_observation_never_an_exception(name: str, data: st.DataObject) -> None:

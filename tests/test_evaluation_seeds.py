@@ -83,7 +83,7 @@ def test_seeds_and_tasks_must_be_the_same(a: list[list[bool]], b: list[list[bool
 
 
 def test_a_task_must_be_once_in_a_seed() -> None:
-    """Of two attempts the interval over tasks would forget the first."""
+    """With a task twice, the interval over tasks would count only its last entry."""
     with pytest.raises(ValueError, match="a task must be once in a seed; got 3 entries of 2 tasks"):
         seed_difference([[1, 0, 1]], [[0, 0, 0]], [["x", "x", "y"]])
 

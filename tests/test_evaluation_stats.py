@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentq.evaluation.stats import (
@@ -45,7 +45,6 @@ def test_wilson_narrows_with_n_and_widens_with_confidence() -> None:
     assert width(80, 100) < width(8, 10) < width(8, 10, 0.99)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_holds_the_rate_and_mirrors(counts: tuple[int, int]) -> None:
     k, n = counts
@@ -90,7 +89,6 @@ def test_paired_difference_gives_published_intervals(table: tuple[int, int, int,
     assert result.high == pytest.approx(high, abs=digits / 2)
 
 
-@settings(deadline=None)
 @given(st.tuples(*[st.integers(0, 60)] * 4).filter(any))
 def test_paired_difference_is_antisymmetric_and_inside_its_interval(table: tuple[int, int, int, int]) -> None:
     both, only_a, only_b, neither = table

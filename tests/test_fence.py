@@ -181,7 +181,7 @@ def test_no_text_begins_a_line_in_chromium(browser: BrowserPool) -> None:
     pages = {"/": "<p>first</p>"}
     env = lab_env(browser, pages)
 
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=40, database=None, derandomize=True)
     @given(WRITTEN)
     def check(said: str) -> None:
         pages["/"] = LIVE.replace("SAID", json.dumps(said).replace("<", "\\u003c"))
@@ -203,7 +203,7 @@ def test_no_text_begins_a_line_of_a_page_read_in_full(browser: BrowserPool) -> N
     env = lab_env(browser, pages, full=True)
     env.max_tokens = 100_000
 
-    @settings(max_examples=15, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=15, database=None, derandomize=True)
     @given(WRITTEN)
     def check(said: str) -> None:
         written = json.dumps(said).replace("<", "\\u003c")

@@ -164,14 +164,14 @@ class LongForestMachine(ForestMachine):
     """The same machine for `make test-rest`, with more examples."""
 
 
-steps = settings(stateful_step_count=30, deadline=None, derandomize=True)
+steps = settings(stateful_step_count=30, derandomize=True)
 ForestMachine.TestCase.settings = settings(steps, max_examples=15)
 LongForestMachine.TestCase.settings = settings(steps, max_examples=60)
 test_forest_keeps_its_invariants = ForestMachine.TestCase
 test_forest_keeps_its_invariants_for_long = pytest.mark.rest(LongForestMachine.TestCase)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(data=st.binary(max_size=300))
 def test_from_bytes_refuses_any_noise(data):
     for noise in (data, b"AGQFORST" + data):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -209,7 +209,6 @@ def steps(draw: st.DrawFn) -> tuple[dict[str, Any], list[int], dict[str, Any]]:
     return columns, [part[int(t)] for t in trajectories], options
 
 
-@settings(deadline=None)
 @given(steps(), st.sampled_from(("token", "sequence", "constant")))
 def test_a_step_means_the_same_however_it_is_cut(case: Any, mode: Any) -> None:
     columns, part, options = case

@@ -57,7 +57,7 @@ def test_build_trie_of_awkward_sequences(sequences: list[list[int]]) -> None:
     check(sequences[::-1])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1, max_size=8))
 def test_build_trie_holds_each_beginning_once(sequences: list[list[int]]) -> None:
     check(sequences)
@@ -74,7 +74,7 @@ def test_build_trie_lays_out_depth_first() -> None:
     assert trie.subtree_end.tolist() == [7, 7, 6, 4, 6, 6, 7, 9, 9]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1, max_size=8),
     st.randoms(use_true_random=False),

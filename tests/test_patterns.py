@@ -55,7 +55,7 @@ FITS = {
 FULL = History("book", HISTORY.observation, commands=BROWSER_COMMANDS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.from_regex(re.compile(action_pattern(HISTORY)), fullmatch=True))
 def test_what_matches_is_read_as_an_action_on_the_page(text: str) -> None:
     action = parse_action(text)

@@ -72,7 +72,7 @@ def proposals(draw: st.DrawFn) -> Proposal:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.none() | proposals(), st.none() | st.builds(Observation, TEXT, TEXT)), max_size=5))
 def test_tree_record_round_trips_any_text_and_number(nodes: list[tuple[Proposal | None, Observation | None]]) -> None:
     n = len(nodes) + 1

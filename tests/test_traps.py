@@ -121,7 +121,7 @@ def test_training_ids_are_the_sampled_ids_though_the_tokenizer_would_write_them_
     assert again != [p.token_ids.tolist() for p in proposals]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(["Action: click the button", "COMMANDS: CLICK [3]"]), st.integers(1, 12))
 def test_an_answer_is_tokenized_alone_wherever_a_text_is_cut(foreign: TransformersEngine, text: str, cut: int) -> None:
     whole = foreign.renderer.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -86,7 +86,7 @@ def paired_nodes(
     _at_least("max_pairs_per_node", max_pairs_per_node, 0)
     found: list[tuple[float, int, int]] = []
     for ranked in _ranked(tree, alpha, (tree.visit_count >= min_visits) & ~tree.broken):
-        fit = (two for two in ranked if two[0] < 0 <= round(-two[0] - threshold, 6) and _comparable(tree, *two[1:]))
+        fit = (two for two in ranked if _reaches(two[0], threshold) and _comparable(tree, *two[1:]))
         found += nsmallest(max_pairs_per_node, fit) if max_pairs_per_node else sorted(fit)
     return [(chosen, rejected, -less) for less, chosen, rejected in found]
 
@@ -110,7 +110,7 @@ def weighed_pairs(
             return "broken by the world"
         if min(visits[chosen], visits[rejected]) < min_visits:
             return f"fewer than {min_visits} visits"
-        if not less < 0 <= round(-less - threshold, 6):
+        if not _reaches(less, threshold):
             return f"gap below {threshold:g}" if less else "no gap"
         return (
             f"{max_pairs_per_node} larger gaps at this node"
@@ -123,6 +123,11 @@ def weighed_pairs(
         for ranked in _ranked(tree, alpha, (visits > 0) | broken)
         for less, chosen, rejected in sorted(ranked)
     ]
+
+
+def _reaches(less: float, threshold: float) -> bool:
+    """Whether a gap, given as minus it, is at least the threshold to six decimals, and not 0."""
+    return less < 0 <= round(-less - threshold, 6)
 
 
 def _ranked(tree: TreeRecord, alpha: float, usable: np.ndarray) -> Iterator[Iterator[tuple[float, int, int]]]:

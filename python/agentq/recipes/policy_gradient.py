@@ -245,9 +245,10 @@ def _check(batch: list[CreditedTrajectory], *, with_ratio: bool, with_reference:
         if with_reference and item.reference is None:
             raise ConfigError("a trajectory must have reference log-probabilities for the KL term; got None")
         old = [sample.logps for sample in item.samples]
+        wanted = [len(sample.token_ids) for sample in item.samples]
         for name, told in (("logps", old), ("sampled", item.sampled or old), ("reference", item.reference or old)):
             lengths = [len(logps) for logps in told]
-            if lengths != (wanted := [len(sample.token_ids) for sample in item.samples]):
+            if lengths != wanted:
                 raise ConfigError(f"{name} must have one entry per token of each turn ({wanted}); got {lengths}")
         if with_ratio and not all(np.isfinite(logps).all() for logps in old):
             raise ConfigError(
