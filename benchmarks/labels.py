@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from agentq import envs
-from agentq.credit.pairs import paired_nodes, success_steps, tree_success_nodes
+from agentq.credit.pairs import paired_nodes
+from agentq.credit.samples import success_steps, tree_success_nodes
 from agentq.envs.web_env import Expert, WebEnv
 from agentq.evaluation.correction import distance
 from agentq.evaluation.stats import wilson

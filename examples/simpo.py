@@ -16,7 +16,8 @@ from pydantic import Field
 from torch.nn.functional import softplus
 
 from agentq.config import Dpo
-from agentq.credit.pairs import node_pairs, tree_success_samples
+from agentq.credit.pairs import node_pairs
+from agentq.credit.samples import tree_success_samples
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import sequence_logps

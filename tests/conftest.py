@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agentq.envs import own
+from agentq.envs import makers, own
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import MissingExtra
 from agentq.policies import hub
@@ -62,8 +62,8 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_environments() -> None:
     """Close the sessions that are kept, and forget the names that tests have registered."""
     own._close_kept()
-    own._made.clear()
-    own._here.clear()
+    makers._made.clear()
+    makers._here.clear()
     own._known.clear()
 
 

@@ -8,7 +8,7 @@ import pytest
 from flaky_env import Flaky
 
 from agentq import envs
-from agentq.envs.own import RestorableOwnEnv
+from agentq.envs.own_env import RestorableOwnEnv
 from agentq.errors import EnvError
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, Split, Task

@@ -18,7 +18,7 @@ from agentq.agent.actions import format_action
 from agentq.agent.prompts import policy_messages
 from agentq.cli import main
 from agentq.envs import check as check_module
-from agentq.envs import own
+from agentq.envs import makers, own
 from agentq.envs.check import UNTRIED, Finding, check
 from agentq.envs.contract import from_file
 from agentq.envs.promises import check_env
@@ -62,8 +62,8 @@ class Forked(Plain):
 @pytest.fixture(autouse=True)
 def forgets_names() -> Iterator[None]:
     yield
-    own._made.clear()
-    own._here.clear()
+    makers._made.clear()
+    makers._here.clear()
 
 
 def registered(make: Callable[[], Any], name: str = "mine") -> str:

@@ -7,15 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from agentq.credit.pairs import (
-    blended_values,
-    node_pairs,
-    success_samples,
-    success_steps,
-    trajectory_pairs,
-    tree_success_samples,
-    weighed_pairs,
-)
+from agentq.credit.pairs import blended_values, node_pairs, trajectory_pairs, weighed_pairs
+from agentq.credit.samples import success_samples, success_steps, tree_success_samples
 from agentq.critics.ranker import linear_rank_values
 from agentq.results import SearchResult
 from agentq.store.records import TreeRecord

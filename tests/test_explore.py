@@ -10,7 +10,7 @@ import pytest
 
 from agentq import envs
 from agentq.agent.calls import called
-from agentq.envs import instances, own
+from agentq.envs import instances, makers
 from agentq.envs.check import UNTRIED, Finding, check
 from agentq.envs.explore import plausible
 from agentq.envs.tools import told_of
@@ -83,8 +83,8 @@ class Bank:
 @pytest.fixture(autouse=True)
 def forgets_names() -> Iterator[None]:
     yield
-    own._made.clear()
-    own._here.clear()
+    makers._made.clear()
+    makers._here.clear()
 
 
 def findings(make: Callable[[], Any], n: int = 3) -> dict[str, Finding]:

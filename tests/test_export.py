@@ -13,7 +13,8 @@ from agentq import status
 from agentq.agent.actions import history_text
 from agentq.agent.prompts import policy_messages
 from agentq.cli import main, records
-from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples, weighed_pairs
+from agentq.credit.pairs import node_pairs, weighed_pairs
+from agentq.credit.samples import success_samples, tree_success_samples
 from agentq.export import FORMATS, export
 from agentq.store import RunStore
 from agentq.store.run import TRAJECTORY, TREE

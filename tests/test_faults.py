@@ -10,7 +10,8 @@ import pytest
 from agentq import envs
 from agentq._core import ALL_EXHAUSTED, EXHAUSTED, TERMINAL, Forest
 from agentq.agent.actions import parse_action
-from agentq.credit.pairs import node_pairs, tree_success_samples
+from agentq.credit.pairs import node_pairs
+from agentq.credit.samples import tree_success_samples
 from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import ConfigError, EnvError
 from agentq.evaluation.outcomes import of_tree

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from agentq import envs
-from agentq.credit.pairs import node_pairs, success_samples, trajectory_pairs
+from agentq.credit.pairs import node_pairs, trajectory_pairs
+from agentq.credit.samples import success_samples
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import EnvError
 from agentq.evaluation.critic import concordance

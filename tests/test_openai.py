@@ -22,7 +22,7 @@ from agentq import envs
 from agentq.agent.prompts import LETTERS, policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.cli import main
-from agentq.credit.pairs import sample_of
+from agentq.credit.samples import sample_of
 from agentq.errors import ConfigError, ModelError
 from agentq.policies import patience
 from agentq.policies.continuous import ContinuousEngine, EngineReply

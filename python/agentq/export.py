@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from agentq.agent.actions import history_text
 from agentq.agent.prompts import Messages, policy_messages
-from agentq.credit.pairs import paired_nodes, success_steps, tree_success_nodes
+from agentq.credit.pairs import paired_nodes
+from agentq.credit.samples import success_steps, tree_success_nodes
 from agentq.envs.contract import from_file
 from agentq.errors import ConfigError, StoreError, require
 from agentq.evaluation.outcomes import counted_episode

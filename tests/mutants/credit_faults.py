@@ -85,6 +85,8 @@ LINES: Lines = {
         ("chosen.return_ - rejected.return_", "rejected.return_ - chosen.return_"),
         ("(t for t in stepped if not t.success)", "stepped"),
         ("pairs.sort(key=lambda pair: -pair.gap)", "pass"),
+    ],
+    ("samples.py", "test_credit_pairs"): [
         ("page is not None and action is not None", "page is not None"),
         ("first.setdefault((page, action), i)", "first[page, action] = i"),
         ("detour = not task.keeps_pages and", "detour ="),

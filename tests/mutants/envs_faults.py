@@ -37,7 +37,7 @@ LINES: Lines = {
         ("if offered and rng.random() < 0.5 else", "if False else"),
     ],
     ("envs/contract.py", "test_tools"): [('if list(getattr(env, "tools", [])) != known:', "if False:")],
-    ("envs/own.py", "test_gymnasium"): [("_here.update([name] if here else [])", "_here.add(name)")],
+    ("envs/makers.py", "test_gymnasium"): [("_here.update([name] if here else [])", "_here.add(name)")],
     ("envs/replies.py", "test_contract"): [("float(told) if isinstance(told, bool) else told", "told")],
     ("report/picture.py", "test_picture"): [
         ('_CALL.sub(r"\\1 \\2", text)', "text"),

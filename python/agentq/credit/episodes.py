@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentq.credit.pairs import sample_of
+from agentq.credit.samples import sample_of
 from agentq.store.records import TreeRecord
 from agentq.types import CreditedTrajectory, Trajectory
 

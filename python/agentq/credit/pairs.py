@@ -1,25 +1,25 @@
-"""Credit for Agent Q and its two simpler peers: trees and episodes in, training samples out. Pure functions.
+"""Preference pairs: of siblings in a tree (Agent Q), of whole episodes, of an expert and an agent. Pure functions.
 
 Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 (node pairs), eq. 6 (trajectory pairs). The paper gives no value of
 alpha, threshold or the number of pairs, and no map from rank to value: those here are ours.
 
-No broken node and no step of a broken episode is in any pair or sample.
+No broken node and no step of a broken episode is in any pair.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from agentq.agent.actions import same_action
-from agentq.errors import ConfigError
+from agentq.credit.samples import at_least, proposal_at, sample_at, sample_of, task_key
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, Observation, PreferencePair, Proposal, Sample, Task, Trajectory
+from agentq.types import PreferencePair, Sample, Trajectory
 
 
 def blended_values(tree: TreeRecord, alpha: float) -> list[float]:
@@ -74,16 +74,16 @@ def node_pairs(
     found = paired_nodes(
         tree, alpha=alpha, threshold=threshold, min_visits=min_visits, max_pairs_per_node=max_pairs_per_node
     )
-    return [PreferencePair((_sample(tree, c),), (_sample(tree, r),), gap) for c, r, gap in found]
+    return [PreferencePair((sample_at(tree, c),), (sample_at(tree, r),), gap) for c, r, gap in found]
 
 
 def paired_nodes(
     tree: TreeRecord, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
 ) -> list[tuple[int, int, float]]:
     """Chosen, rejected and gap of each pair of `node_pairs`. Same arguments, order and errors."""
-    _at_least("threshold", threshold, 0)
-    _at_least("min_visits", min_visits, 1)
-    _at_least("max_pairs_per_node", max_pairs_per_node, 0)
+    at_least("threshold", threshold, 0)
+    at_least("min_visits", min_visits, 1)
+    at_least("max_pairs_per_node", max_pairs_per_node, 0)
     found: list[tuple[float, int, int]] = []
     for ranked in _ranked(tree, alpha, (tree.visit_count >= min_visits) & ~tree.broken):
         fit = (two for two in ranked if _reaches(two[0], threshold) and _comparable(tree, *two[1:]))
@@ -155,9 +155,9 @@ def inspection_pairs(tree: TreeRecord) -> list[PreferencePair]:
     """
     found = []
     for expert in range(1, len(tree), 2):
-        first, second = (_proposal(tree, node).action.env_action for node in (expert, expert + 1))
+        first, second = (proposal_at(tree, node).action.env_action for node in (expert, expert + 1))
         if not same_action(first, second):
-            found.append(PreferencePair((_sample(tree, expert),), (_sample(tree, expert + 1),), 1.0))
+            found.append(PreferencePair((sample_at(tree, expert),), (sample_at(tree, expert + 1),), 1.0))
     return found
 
 
@@ -178,9 +178,9 @@ def trajectory_pairs(
 
     Source: Putta et al. 2024, eq. 6.
     """
-    _at_least("threshold", threshold, 0)
-    _at_least("max_pairs", max_pairs, 0)
-    tasks = {_task_key(t.task) for t in trajectories}
+    at_least("threshold", threshold, 0)
+    at_least("max_pairs", max_pairs, 0)
+    tasks = {task_key(t.task) for t in trajectories}
     if len(tasks) > 1:
         raise ValueError(f"trajectories must be of one task; got {sorted(tasks)}")
     stepped = [t for t in trajectories if t.steps and not t.broken]
@@ -195,111 +195,12 @@ def trajectory_pairs(
     return pairs[: max_pairs or None]
 
 
-def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -> list[Sample]:
-    """The actions of successful episodes, for rejection-sampling fine-tuning (RFT).
-
-    Unreadable actions, actions taken before on the same page, and detours are left out. Success did not need them, and
-    a policy trained on its repetitions soon only repeats. A detour (ours) is an action that led away from a page to
-    which the episode came back, to do something else there. The way back counts: it is how an agent takes a wrong step
-    back. Where prompts keep former pages, a page is an event and not a state, so there are no detours.
-
-    Args:
-        trajectories: episodes of any tasks; an episode with the same tokens as an earlier one of its task is left out.
-        max_per_task: number of successes kept per task, in the order given; 0 keeps all.
-    """
-    _at_least("max_per_task", max_per_task, 0)
-    seen: dict[tuple[str, int], set[bytes]] = {}
-    samples: list[Sample] = []
-    for trajectory in trajectories:
-        if trajectory.broken or not trajectory.success:
-            continue
-        tokens = b"|".join(step.proposal.token_ids.tobytes() for step in trajectory.steps)
-        kept = seen.setdefault(_task_key(trajectory.task), set())
-        if tokens in kept or (max_per_task and len(kept) >= max_per_task):
-            continue
-        kept.add(tokens)
-        samples += [sample_of(trajectory.steps[i].proposal) for i in success_steps(trajectory)]
-    return samples
-
-
-def success_steps(trajectory: Trajectory) -> list[int]:
-    """The steps of an episode that `success_samples` takes; none of a failure or of a broken episode."""
-    if trajectory.broken or not trajectory.success:
-        return []
-    return _needed(trajectory.task, ((step.observation, step.proposal) for step in trajectory.steps))
-
-
-def tree_success_samples(tree: TreeRecord) -> list[Sample]:
-    """The actions on a tree's paths to success, once each, in node order; as `success_samples` leaves some out."""
-    return [_sample(tree, node) for node in tree_success_nodes(tree)]
-
-
-def tree_success_nodes(tree: TreeRecord) -> list[int]:
-    """The nodes whose actions `tree_success_samples` takes."""
-    kept: set[int] = set()
-    broken = set(np.flatnonzero(tree.broken).tolist())
-    for end in np.flatnonzero(tree.success).tolist():
-        path = tree.path(end)
-        needed = _needed(
-            tree.task, ((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
-        )
-        kept |= {path[i + 1] for i in needed}
-    return sorted(kept - broken)
-
-
-def _needed(task: Task, episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
-    """Indices of a success's (page, action) entries that it may have needed, see `success_samples`."""
-    steps = [(page.fingerprint if page else None, proposal.action.env_action) for page, proposal in episode]
-    led_on = {page: action for page, action in steps if action is not None}  # the last action on each page
-    first: dict[tuple[str, EnvAction], int] = {}
-    for i, (page, action) in enumerate(steps):
-        if page is not None and action is not None:
-            detour = not task.keeps_pages and led_on[page] != action and steps[i + 1][0] != page
-            if not detour:
-                first.setdefault((page, action), i)
-    return list(first.values())
-
-
-def sample_of(proposal: Proposal) -> Sample:
-    """The tokens and recorded log-probabilities of one proposal; arrays are shared, not copied.
-
-    Raises:
-        ConfigError: if the engine returned no tokens. Tokenizing the text again might not give the sampled tokens.
-    """
-    if len(proposal.token_ids) == 0:
-        raise ConfigError(
-            "an action that is trained on must have the tokens that were sampled; got text only: collect with a "
-            "checkpoint, with vllm:PATH, or with a vLLM server and ?tokenizer=PATH"
-        )
-    return Sample(proposal.prompt_ids, proposal.token_ids, proposal.logps)
-
-
 def _samples(trajectory: Trajectory) -> tuple[Sample, ...]:
     return tuple(sample_of(step.proposal) for step in trajectory.steps)
 
 
-def _sample(tree: TreeRecord, node: int) -> Sample:
-    return sample_of(_proposal(tree, node))
-
-
-def _proposal(tree: TreeRecord, node: int) -> Proposal:
-    proposal = tree.proposal[node]
-    if proposal is None:
-        raise ValueError(f"every node but the root must have a proposal; node {node} has none")
-    return proposal
-
-
 def _comparable(tree: TreeRecord, chosen: int, rejected: int) -> bool:
-    first, second = (_proposal(tree, node).action.env_action for node in (chosen, rejected))
+    first, second = (proposal_at(tree, node).action.env_action for node in (chosen, rejected))
     if first == second and first is not None:
         raise ValueError(f"siblings must be different env_actions; got '{first}' at nodes {chosen} and {rejected}")
     return first != second
-
-
-def _task_key(task: Task) -> tuple[str, int]:
-    return task.env, task.seed
-
-
-def _at_least(name: str, value: float, least: int) -> None:
-    if not value >= least:
-        raise ValueError(f"{name} must be at least {least}; got {value}")

@@ -27,6 +27,7 @@ from operator import index as integer
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentq.envs import own, sites
+from agentq.envs.own_env import OwnEnv
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert, WebEnv
 from agentq.errors import ConfigError, did_you_mean
@@ -68,7 +69,7 @@ class _Family(Protocol):
     def max_sessions(self, name: Any) -> int | None: ...
 
 
-def _family(name: str | Callable[[], Any] | own.OwnEnv) -> _Family:
+def _family(name: str | Callable[[], Any] | OwnEnv) -> _Family:
     if not isinstance(name, str) or own.is_file(name):
         module = own.__name__
     elif name.startswith("webarena:"):
@@ -199,7 +200,7 @@ def release() -> None:
         client.release()
 
 
-def tasks(name: str | Callable[[], Any] | own.OwnEnv, split: Split | str, n: int, start: int = 0) -> list[Task]:
+def tasks(name: str | Callable[[], Any] | OwnEnv, split: Split | str, n: int, start: int = 0) -> list[Task]:
     """`n` tasks of a split from index `start` on.
 
     The instruction of a `miniwob` task comes from its page, which `default_browser` opens. Tasks of `miniwob` itself go
@@ -223,12 +224,12 @@ def seeds_of(split: Split | str, n: int, start: int = 0) -> range:
     return range(first, first + n)
 
 
-def task(name: str | Callable[[], Any] | own.OwnEnv, split: Split | str, index: int) -> Task:
+def task(name: str | Callable[[], Any] | OwnEnv, split: Split | str, index: int) -> Task:
     """Task `index` of a split; see `tasks`."""
     return tasks(name, split, 1, index)[0]
 
 
-def task_from_seed(name: str | Callable[[], Any] | own.OwnEnv, seed: int) -> Task:
+def task_from_seed(name: str | Callable[[], Any] | OwnEnv, seed: int) -> Task:
     """The task of a seed; see `tasks`. Raises ConfigError for a seed outside [0, 4e9)."""
     try:
         seed = integer(seed)

@@ -13,6 +13,7 @@ from agentq import envs
 from agentq.envs import own
 from agentq.envs.calls import close, session
 from agentq.envs.contract import takes
+from agentq.envs.own_env import OwnEnv
 from agentq.envs.protocol import Env, can_fork
 from agentq.errors import ConfigError
 
@@ -60,12 +61,12 @@ class World:
                 f"got {type(env).__name__}; agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's"
             )
         known = cast(Env, env)
-        return cls("" if isinstance(known, own.OwnEnv) else known.name, known)
+        return cls("" if isinstance(known, OwnEnv) else known.name, known)
 
-    def asked(self, session: Env | None) -> str | Callable[[], Any] | own.OwnEnv:
+    def asked(self, session: Env | None) -> str | Callable[[], Any] | OwnEnv:
         """What tasks are asked of: a name, whose tasks are remembered, else a session if there is one."""
         named = isinstance(self.what, str) and self.what
-        return session if isinstance(session, own.OwnEnv) and not named else self.what
+        return session if isinstance(session, OwnEnv) and not named else self.what
 
     async def at_most(self, wanted: int) -> int:
         """`wanted`, or the number of sessions if there are fewer."""
@@ -115,5 +116,5 @@ class World:
         try:
             yield self.given
         finally:
-            if isinstance(self.given, own.OwnEnv) and self.given.lent is not None:
+            if isinstance(self.given, OwnEnv) and self.given.lent is not None:
                 await close(self.given)  # what it made of the instance, which stays open

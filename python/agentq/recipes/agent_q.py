@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentq.credit.pairs import node_pairs, tree_success_samples
+from agentq.credit.pairs import node_pairs
+from agentq.credit.samples import tree_success_samples
 from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import Recipe, Round, agrees
 from agentq.recipes.resources import searches

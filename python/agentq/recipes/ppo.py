@@ -19,7 +19,7 @@ from torch import Tensor
 
 from agentq.credit.advantages import gae, group_relative, reward_to_go
 from agentq.credit.episodes import credited, step_columns, whole
-from agentq.credit.pairs import sample_of
+from agentq.credit.samples import sample_of
 from agentq.errors import StoreError
 from agentq.learn.features import features
 from agentq.learn.value_head import HEAD, beside, with_bias

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
-from agentq.credit.pairs import sample_of
+from agentq.credit.samples import sample_of
 from agentq.errors import ConfigError
 from agentq.policies.agreement import agreement
 from agentq.recipes.pipeline import Pipeline

@@ -5,7 +5,7 @@ Source: Yuan et al. 2023, arXiv:2308.01825; the baseline of the same name in Put
 
 from __future__ import annotations
 
-from agentq.credit.pairs import success_samples
+from agentq.credit.samples import success_samples
 from agentq.recipes.recipe import Recipe, Round, collect_groups
 from agentq.recipes.settings import Rft
 from agentq.recipes.sft import loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentq.credit.episodes import whole
-from agentq.credit.pairs import sample_of
+from agentq.credit.samples import sample_of
 from agentq.recipes.recipe import Recipe, Round, collect_demonstrations
 from agentq.recipes.settings import Training
 from agentq.types import Sample

@@ -19,7 +19,7 @@ from torch import Tensor
 from agentq.agent.actions import same_action
 from agentq.credit.advantages import group_relative
 from agentq.credit.discriminator import discriminator_rewards
-from agentq.credit.pairs import sample_of
+from agentq.credit.samples import sample_of
 from agentq.learn.features import features
 from agentq.learn.losses import discriminator_loss
 from agentq.policies.renderer import Renderer, load_renderer
