@@ -147,6 +147,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32
+	$(BIN)/python -m pytest -q tests/test_package.py
 
 build: setup
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
