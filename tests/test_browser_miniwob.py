@@ -251,5 +251,5 @@ def test_every_page_is_registered_by_its_name() -> None:
         envs.make("miniwob/click-tset")
     with pytest.raises(ConfigError, match=r"task\.env must be 'miniwob/click-test'; got 'miniwob/click-button'"):
         envs.make("miniwob/click-test").reset(Task("miniwob/click-button", 0, Split.TRAIN, ""))
-    with pytest.raises(ConfigError, match=r"family must be '', 'apps', 'chromium', 'miniwob' or 'suite'; got 'web'"):
+    with pytest.raises(ConfigError, match=r"family must be 'apps', 'chromium', 'miniwob' or 'suite'; got 'web'"):
         envs.names("web")

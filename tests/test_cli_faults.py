@@ -42,7 +42,7 @@ def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
             PermissionError(13, "Permission denied", "/a/file"),
             "/a/file must be readable, and writable where",
         ),
-        (OSError(28, "No space left on device"), "files and servers must be within reach; got No space left on device"),
+        (OSError(28, "No space left on device"), "files must be writable; got no space left on device: make room"),
         (MemoryError(), "the machine must have room for the work; got MemoryError"),
         (RuntimeError("CUDA error: out of memory"), "the machine must have room for the work; got RuntimeError: CUDA"),
         (type("SafetensorError", (Exception,), {})("io"), "the machine must have room for the work; got "),
@@ -240,6 +240,47 @@ def test_report_goes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert page.exists() and not (tmp_path / "run" / "report.html").exists()
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "page.html")]) == 2
     assert "must be a file that can be written; got No such file or directory: choose" in capsys.readouterr().err
+
+
+def test_a_page_takes_the_place_of_no_device_pipe_or_link_that_was_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunStore.open(tmp_path / "run", {}).close()
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("to_pipe").symlink_to("pipe")
+    for wrong, reason in ((".", "Is a directory"), ("pipe", "a device or a pipe"), ("to_pipe", "a device or a pipe")):
+        for command in ("report", "view"):
+            assert main([command, "run", "--out", wrong]) == 2
+            assert f"agentq: {wrong} must be a file that can be written; got {reason}: " in capsys.readouterr().err
+        assert main(["export", "run", "--format", "sharegpt", "--out", wrong]) == 2
+        assert f"agentq: --out must be a file that can be written; got {wrong}: {reason}" in capsys.readouterr().err
+    assert Path("pipe").is_fifo() and Path("to_pipe").is_symlink()
+    Path("page.html").touch()
+    Path("link").symlink_to("page.html")
+    assert main(["report", "run", "--out", "link"]) == 0
+    assert Path("link").is_symlink() and "<html" in Path("page.html").read_text()
+    Path("run/report.html").symlink_to(tmp_path / "victim")  # a run may come from elsewhere
+    assert main(["report", "run"]) == 0
+    assert not Path("victim").exists() and not Path("run/report.html").is_symlink()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault(closed: str) -> None:
+    words = ["sh", "-c", f'"$0" -m agentq "$@" {closed}', sys.executable]
+    assert subprocess.run([*words, "--version"], check=False, timeout=60).returncode == 0
+    refused = subprocess.run([*words, "nosuch"], capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert refused.stderr.count("\n") == ("2>&-" not in closed)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_stdout_is_named() -> None:
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "agentq", "settings"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "agentq: files must be writable; got no space left on device: make room and run it again\n"
 
 
 def test_settings_shows_what_a_recipe_would_have(capsys: pytest.CaptureFixture[str]) -> None:

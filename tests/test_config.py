@@ -113,6 +113,8 @@ def test_load_names_a_file_it_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"must be a readable TOML file; got not UTF-8 text"):
         load(Ladder, "ladder", tmp_path / "x.toml")
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbf[eval]\r\nnum_tasks = 3\r\n")  # as Windows' editors write it
+    assert load(Ladder, "ladder", tmp_path / "x.toml").eval.num_tasks == 3
 
 
 def test_settings_that_a_command_does_not_read_are_refused(tmp_path: Path) -> None:

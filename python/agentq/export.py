@@ -6,10 +6,8 @@ not cut to a context. Answers are the sampled texts.
 
 from __future__ import annotations
 
-import errno
 import io
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -24,7 +22,7 @@ from agentq.envs.contract import from_file
 from agentq.errors import ConfigError, StoreError, require
 from agentq.evaluation.outcomes import counted_episode
 from agentq.status import StageDisplay
-from agentq.store.durable import make_directory, write_whole
+from agentq.store.durable import make_directory, no_file, write_page
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.store.tables import node_rows
@@ -89,17 +87,13 @@ def export(run: Path, form: str, out: Path, stage: str | None = None, *, status:
         files = _session_files(out, lines)
     else:
         files = {out: _parquet(lines) if form == "parquet" else b"".join(lines)}
-    try:
-        if form == "hf-traces":
-            make_directory(out)
-        show = status.stage("write", len(files), "files") if status is not None else None
-        for number, (path, data) in enumerate(files.items(), start=1):
-            write_whole(path, data)
-            if show is not None:
-                show(number, "")
-    except StoreError as error:
-        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-        raise StoreError(f"--out must be a file that can be written; got {out}: {reason}") from error
+    if form == "hf-traces":
+        make_directory(out)
+    show = status.stage("write", len(files), "files") if status is not None else None
+    for number, (path, data) in enumerate(files.items(), start=1):
+        write_page(path, data)
+        if show is not None:
+            show(number, "")
     return len(lines)
 
 
@@ -111,8 +105,7 @@ def _check_out(form: str, out: Path) -> None:
         return
     if form == "parquet":
         require("pyarrow", extra="parquet", for_="agentq export --format parquet")
-    if out.is_dir() or not out.parent.is_dir():
-        reason = os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)
+    if reason := no_file(out):
         raise StoreError(f"--out must be a file that can be written; got {out}: {reason}")
 
 

@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from agentq.cli.terminating import Termination
 
     os.environ.update(DEFAULTS | os.environ)
+    open_streams()
     allow_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names and pages may have what a terminal cannot show
@@ -49,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return TERMINATED if termination.came and code == INTERRUPTED else code
     except BaseException as error:
         return tell(error, words, terminated=termination.came)
+
+
+def open_streams() -> None:
+    """Let streams that the caller closed, as by `>&-`, read and write nothing. Files would take their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  it stays open
 
 
 def at_home(word: str) -> str:

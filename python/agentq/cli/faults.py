@@ -5,6 +5,7 @@ With `--json` the error is also an object on stdout, where the result would be.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shlex
@@ -66,6 +67,8 @@ def _of_the_system(error: OSError) -> str:
     reason = error.strerror or _last_line(error)
     if error.filename is not None:
         return f"{error.filename} must be readable, and writable where agentq writes; got {reason}"
+    if error.errno == errno.ENOSPC:
+        return f"files must be writable; got {reason.lower()}: make room and run it again"
     return f"files and servers must be within reach; got {reason} ({TRACEBACK}=1 shows where)"
 
 

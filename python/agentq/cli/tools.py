@@ -31,7 +31,9 @@ def show_settings(args: Namespace) -> int:
     return say(args, {s.key: s.default for s in rows}, "\n".join([*lines, *map(setting_line, rows)]))
 
 
-FAMILY = argument("family", nargs="?", default="", metavar="FAMILY", help="chromium, miniwob or suite: all its names")
+FAMILY = argument(
+    "family", nargs="?", default="", metavar="FAMILY", help="apps, chromium, miniwob or suite: all its names"
+)
 
 
 @command("envs", "list the environments that --env takes", FAMILY, JSON)

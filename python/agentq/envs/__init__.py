@@ -140,7 +140,7 @@ def names(family: str = "") -> tuple[str, ...]:
 
         return apps.names()
     if family not in ("", "chromium"):
-        raise ConfigError(f"family must be '', 'apps', 'chromium', 'miniwob' or 'suite'; got '{family}'")
+        raise ConfigError(f"family must be 'apps', 'chromium', 'miniwob' or 'suite'; got '{family}'")
     return tuple(sites.CHROMIUM + name if family else name for name in sites.KITS)
 
 

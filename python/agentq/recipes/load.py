@@ -133,7 +133,7 @@ def _must_hold(message: str) -> str:
 
 def _read_toml(file: Path) -> Given:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{file} must be a readable TOML file; got {reason}") from None

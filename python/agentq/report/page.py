@@ -20,7 +20,7 @@ from agentq.report import compare
 from agentq.report.charts import finite_points, histogram, line_plot, success_bars
 from agentq.report.examples import Example, Examples
 from agentq.searching.faults import fault_message
-from agentq.store.durable import write_whole
+from agentq.store.durable import write_page
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
@@ -76,14 +76,9 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
             curves=curves(read_metrics(path / "metrics.jsonl")),
             examples=examples,
         )
-    out = out or path / "report.html"
-    try:
-        write_whole(out, page.encode(errors="replace"))
-    except StoreError as error:
-        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-        raise StoreError(
-            f"{out} must be a file that can be written; got {reason}: choose another by agentq report RUN --out FILE"
-        ) from error
+    own, out = out is None, out or path / "report.html"
+    remedy = ": choose another by agentq report RUN --out FILE"
+    write_page(out, page.encode(errors="replace"), remedy, follow=not own)
     return out
 
 

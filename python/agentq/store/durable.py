@@ -92,6 +92,32 @@ def write_whole(path: Path, data: bytes) -> None:
         sync(path.parent)
 
 
+def write_page(path: Path, data: bytes, remedy: str = "", *, follow: bool = True) -> None:
+    """Write a file as `write_whole` does, but never in place of a device or a pipe.
+
+    Args:
+        remedy: the end of the error's message.
+        follow: whether a link leads to its file, as where the user named it; otherwise the link is replaced.
+
+    Raises:
+        StoreError: if it cannot be written.
+    """
+    try:
+        if reason := no_file(path):
+            raise StoreError(reason)
+        write_whole(Path(os.path.realpath(path)) if follow else path, data)
+    except StoreError as error:
+        said = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        raise StoreError(f"{path} must be a file that can be written; got {said}{remedy}") from error
+
+
+def no_file(path: Path) -> str | None:
+    """Why a file cannot be written to `path`: something else is there, or no folder is; None if it can."""
+    if path.exists() and not path.is_file():
+        return os.strerror(errno.EISDIR) if path.is_dir() else "a device or a pipe"
+    return None if path.parent.is_dir() else os.strerror(errno.ENOENT)
+
+
 def make_directory(path: Path) -> None:
     """Make a directory and its parents and sync them; existing ones are kept."""
     with disk_named(path):

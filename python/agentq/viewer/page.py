@@ -15,10 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentq.errors import StoreError
 from agentq.evaluation.outcomes import counted_end
 from agentq.status import StageDisplay
-from agentq.store.durable import write_whole
+from agentq.store.durable import write_page
 from agentq.viewer.data import Shown, picture_name, row, token_data, tree_data, weigh
 from agentq.viewer.items import ItemPlace, Items, squeeze
 
@@ -73,14 +72,9 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, statu
         page = "".join(_html(", ".join(path.name for path in items.paths), blocks, connect="'none'"))
     finally:
         items.close()
-    out = out or Path(run_dirs[0]) / "view.html"
-    try:
-        write_whole(out, page.encode(errors="replace"))  # a directory's name may be no text
-    except StoreError as error:
-        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-        raise StoreError(
-            f"{out} must be a file that can be written; got {reason}: choose another by agentq view RUN --out FILE"
-        ) from error
+    own, out = out is None, out or Path(run_dirs[0]) / "view.html"
+    remedy = ": choose another by agentq view RUN --out FILE"
+    write_page(out, page.encode(errors="replace"), remedy, follow=not own)  # a directory's name may be no text
     return out
 
 
