@@ -109,6 +109,27 @@ def test_search_goes_back_by_the_methods_that_a_class_has(make: Callable[[], Any
     check_env(lambda: envs.make("mine"), envs.task("mine", "train", 0), [UP, ODD, UP])
 
 
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        ({"snapshot": lambda self: self.__dict__, "restore": lambda self, token: vars(self).update(token)}, "snapshot"),
+        ({"snapshot": lambda self: self, "restore": lambda self, token: vars(self).update(vars(token))}, "snapshot"),
+        ({"snapshot": lambda self: dict(vars(self)), "restore": lambda self, token: bound(self, token)}, "restore"),
+        ({"fork": lambda self: self}, "fork"),
+    ],
+)
+def test_a_token_that_later_steps_would_change_is_refused(methods: dict[str, Any], said: str) -> None:
+    must = "set a copy of the token" if said == "restore" else "return a copy"
+    with pytest.raises(
+        ConfigError, match=rf"test_contract.py:\d+: {said} must {must}, as copy.deepcopy makes; got the "
+    ):
+        searched(type("Live", (Plain,), methods))
+
+
+def bound(env: Any, token: dict[str, Any]) -> None:
+    env.__dict__ = token
+
+
 def test_an_expert_of_ones_own_demonstrates() -> None:
     def write(history: object, text: str) -> Proposal:
         return ScriptedPolicy(lambda h, r: (text, -1.0))._one(history, np.random.default_rng(0), 1.0)  # type: ignore[arg-type]
@@ -203,6 +224,11 @@ def written(folder: Path, **methods: str) -> str:
             {"step": GOOD["step"].replace("'terminated'", "'success': 2, 'terminated'")},
             ConfigError,
             "got success: must be true or false, or 0 or 1, not 2",
+        ),
+        (
+            {"more": "language = 'tool'"},
+            ConfigError,
+            "got tools: must name what may be called if the language is 'tool'",
         ),
         ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1, not 0"),
         (
@@ -445,6 +471,16 @@ def test_a_class_may_take_all_commands_of_a_browser_and_no_others(tmp_path: Path
             ": reward 0.",
         ),
         ({"more": "snapshot = lambda self: 0\n    restore = lambda self, token: 1 / 0"}, "ZeroDivisionError"),
+        (
+            {
+                "reset": "n = 0\n    "
+                + GOOD["reset"].replace("def reset(self, seed): ", "def reset(self, seed): self.n = 0; "),
+                "step": "def step(self, command, element, text): self.n += 1; return {'text': 'button Up [1]', "
+                "'reward': self.n / 99, 'terminated': command == 'STOP'}",
+                "more": "snapshot = lambda self: 0\n    restore = lambda self, token: None",
+            },
+            "a step after restore 5 differs: reward 0.06",
+        ),
         (
             {"step": GOOD["step"].replace("'terminated'", "'reward': 3, 'terminated'")},
             "a return must be in [0, 1]; got",

@@ -116,7 +116,10 @@ class RestorableOwnEnv(OwnEnv):
     def snapshot(self) -> OwnSnapshot:
         """See `agentq.envs.protocol.Restorable`."""
         self._check_begun()
-        token = instances.Copy(self._forked(self.own)) if ways_back(self.own) == "fork" else self._call("snapshot")
+        if ways_back(self.own) == "fork":
+            token: Any = instances.Copy(self._forked(self.own))
+        else:
+            token = self._apart("snapshot", self._call("snapshot"))
         return OwnSnapshot(self.name, token, self._shown, self._last, self._steps, self._over)
 
     def restore(self, token: OwnSnapshot) -> Observation:
@@ -129,6 +132,7 @@ class RestorableOwnEnv(OwnEnv):
                 instances.close(left, self.thread)
         else:
             self._call("restore", token.token)
+            self._apart("restore", token.token)
         self._go_on(token)
         return self._last
 
@@ -148,7 +152,16 @@ class RestorableOwnEnv(OwnEnv):
         return twin
 
     def _forked(self, own: Any) -> Any:
-        return contract.checked(self._call("fork", of=own), self.name)
+        return self._apart("fork", contract.checked(self._call("fork", of=own), self.name), own)
+
+    def _apart(self, method: str, kept: Any, own: Any = None) -> Any:
+        """`kept`, unless it is the state itself of an instance, which later steps would change."""
+        own = self.own if own is None else own
+        if kept is own or kept is getattr(own, "__dict__", own):
+            must = "set a copy of the token" if method == "restore" else "return a copy"
+            place = contract.place(getattr(own, method))
+            raise ConfigError(f"{place}{method} must {must}, as copy.deepcopy makes; got the environment's own state")
+        return kept
 
     def _go_on(self, state: OwnSnapshot) -> None:
         self._shown, self._last, self._steps, self._over = state.shown, state.last, state.steps, state.over

@@ -120,16 +120,17 @@ def restores(case: Case) -> None:
     with case.sessions.take(2) as (env, other):
         if not can_restore(env) or not can_restore(other):
             raise NotOffered(f"{OPTIONAL}search replays the way to a page from reset")
-        tokens, pages = [], [env.reset(case.task)]
+        tokens, pages, results = [], [env.reset(case.task)], list[StepResult]()
         for action in actions:
             tokens.append(env.snapshot())
-            pages.append(env.step(action).observation)
+            results.append(env.step(action))
+            pages.append(results[-1].observation)
         for i in reversed(range(len(actions))):
             for session in (env, other):
                 restored = session.restore(tokens[i])
                 if restored.fingerprint != pages[i].fingerprint:
                     _same(pages[i], restored, f"restore {i} gives another page")
-                _same(pages[i + 1], session.step(actions[i]).observation, f"a step after restore {i} differs")
+                _same(results[i], session.step(actions[i]), f"a step after restore {i} differs")
 
 
 def forks(case: Case) -> None:

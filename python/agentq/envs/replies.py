@@ -6,7 +6,7 @@ import inspect
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentq.envs.site import printable
@@ -70,6 +70,12 @@ class AboutReply(Reply):
     language: Literal["web", "code", "text", "tool"] = "web"
     keeps_pages: bool = False
     tools: Annotated[list[dict[str, Any]], Field(max_length=1000)] = []
+
+    @model_validator(mode="after")
+    def _has_tools(self) -> AboutReply:
+        if self.language == "tool" and not self.tools:
+            raise PydanticCustomError("flag", "tools: must name what may be called if the language is 'tool'; got none")
+        return self
 
 
 class ResetReply(Reply):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 MAX_TOKENS = 4000
 _TOKEN = re.compile(r"\w{1,6}|[^\w\s]")  # a word piece has about six letters, as with subword tokenizers
@@ -20,7 +21,7 @@ def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
     """
     room = max_tokens
     for i, line in enumerate(lines):
-        room -= tokens(line)
+        room -= sum(1 for _ in islice(_TOKEN.finditer(line), room + 1))  # a line of megabytes is not read to its end
         if room < 0:
             kept = lines[:i] or [head(line, max_tokens)]
             return [*kept, f"cut {len(lines) - i} lines"], len(lines) - i
@@ -29,5 +30,5 @@ def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
 
 def head(line: str, max_tokens: int) -> str:
     """The first `max_tokens` tokens of a line."""
-    ends = [match.end() for match in _TOKEN.finditer(line)]
-    return line[: ends[max_tokens - 1]]
+    ends = [match.end() for match in islice(_TOKEN.finditer(line), max_tokens)]
+    return line[: ends[-1]]
