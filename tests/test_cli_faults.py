@@ -265,6 +265,22 @@ def test_a_page_takes_the_place_of_no_device_pipe_or_link_that_was_named(
     assert not Path("victim").exists() and not Path("run/report.html").is_symlink()
 
 
+def test_a_folder_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path)]) == 0 and capsys.readouterr().out == f"no runs in {tmp_path}\n"
+    assert main(["runs", str(tmp_path), "--json"]) == 0 and json.loads(capsys.readouterr().out) == {"runs": []}
+    assert main(["runs", str(tmp_path / "none")]) == 2 and "; it does not exist" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_modules_load_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentq.cli.foreign_package", interrupted)
+    assert (main(["settings"]), capsys.readouterr().err) == (130, "agentq: interrupted\n")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_fault(closed: str) -> None:
     words = ["sh", "-c", f'"$0" -m agentq "$@" {closed}', sys.executable]

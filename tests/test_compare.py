@@ -16,7 +16,7 @@ from agentq.evaluation.outcomes import of_tree
 from agentq.evaluation.seeds import seed_difference
 from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.report import write_report
-from agentq.report.compare import read_measured
+from agentq.report.compare import read_measured, within
 from agentq.results import Evaluation
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
@@ -192,6 +192,26 @@ def test_the_command_compares_the_rungs_of_runs(runs: Path, capsys: pytest.Captu
     assert main(["compare", searched, f"{trained}:rft", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)  # what was chosen counts, and not what the search met
     assert (found["first"], found["n"], found["only_first"], found["only_second"]) == ([f"{searched}:eval"], 1, 0, 0)
+
+
+def test_an_evaluation_is_named_as_its_table_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = []
+    with RunStore.open(tmp_path / "run", {"command": "eval --search"}) as store:
+        store.set_note("mine", {"a": "note, which is no measurement"})
+        for way, won in {"oracle": True, "value": False}.items():
+            store.add_trajectory(f"{way}/eval", "0/0", episode(0, won, FIND))
+            counts = {"env_steps": 1, "prompt_tokens": 1, "generated_tokens": 1, "seconds": 1.0}
+            rows.append(RungResult.from_outcomes(f"mine, {way}", [won], [float(won)], [1], **counts).to_dict())
+        assert (found := within(store)) is not None and found[:2] == ("oracle", "value")  # there is no table yet
+        write_json(store.path / "summary.json", rows)
+    run = str(tmp_path / "run")
+    for first in (f"{run}:mine, oracle", f"{run}:oracle/eval"):
+        assert main(["compare", first, f"{run}:mine, value", "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["first"], shown["second"]) == ([f"{run}:mine, oracle"], [f"{run}:mine, value"])
+    assert main(["compare", run]) == 0 and f"first   {run}:mine, oracle: 100.0 %" in capsys.readouterr().out
+    assert main(["compare", f"{run}:mine"]) == 2
+    assert "run must have measured mine; it has mine, oracle, mine, value" in capsys.readouterr().err
 
 
 def test_what_is_compared_is_the_episode_that_was_chosen(tmp_path: Path) -> None:

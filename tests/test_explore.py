@@ -129,6 +129,7 @@ def test_a_walk_says_what_a_complaint_offers() -> None:
 
 def test_findings_keep_the_names_of_files_and_hidden_differences_in_mind() -> None:
     assert str(Finding("Every task begins.", False, "my_env.py:8: no")).endswith(" my_env.py:8: no.")
+    assert str(Finding("Every task begins.", False, "my sites/env.py:8: no")).endswith(" my sites/env.py:8: no.")
     assert str(Finding("Every task begins.", False, "task 3: no")).endswith(" Task 3: no.")
 
     class Hidden(Question):

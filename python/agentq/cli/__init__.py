@@ -30,6 +30,14 @@ DEFAULTS = {  # silent libraries; the number of threads follows from model.threa
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:  # while modules were loaded, or while an error was told
+        print("agentq: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _main(argv: Sequence[str] | None) -> int:
     if foreign := foreign_package():  # first, since the modules below may be another project's
         print(f"agentq: {foreign}", file=sys.stderr)
     from agentq.cli.app import run

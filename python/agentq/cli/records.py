@@ -107,8 +107,9 @@ def runs(args: Namespace) -> int:
     rows = list(list_runs(args.folder))
     if args.json:
         return say(args, {"runs": [asdict(row) for row in rows]}, "")
-    if rows:
-        show_table(columns([row.texts() for row in rows]))
+    if not rows:
+        return say(args, {}, f"no runs in {args.folder}")
+    show_table(columns([row.texts() for row in rows]))
     return DONE
 
 

@@ -43,7 +43,8 @@ class Finding:
     def __str__(self) -> str:
         absent = "absent" if self.said.startswith(OPTIONAL) else "unknown"
         verdict = "warn" if self.holds and self.said else {True: "holds", False: "BROKEN", None: absent}[self.holds]
-        is_word = self.said.partition(" ")[0].rstrip(":").isalpha()  # and not a file, whose name keeps its case
+        start = self.said.partition(": ")[0]  # of a file, its name, which keeps its case
+        is_word = ".py" not in start and start.partition(" ")[0].isalpha()
         said = self.said[:1].upper() + self.said[1:] if is_word else self.said
         return f"{verdict:7} {self.promise}" + (f" {said}." if said else "")
 

@@ -12,14 +12,15 @@ from agentq.errors import ConfigError
 from agentq.evaluation.comparison import Comparison, compare, compare_seeds
 from agentq.evaluation.outcomes import counted_episode, of_tree
 from agentq.evaluation.stats import wilson
-from agentq.store.run import RunStore
+from agentq.report.summary import read_summary
+from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Trajectory
 
 _MEASURED = re.compile(r"(.*/)?eval(/round\d+)?")
 
 
 class Measured(NamedTuple):
-    """A model as a stage of a run measured it, with the episode of each task that counts. `known`: all such stages."""
+    """A model as a stage of a run measured it, with the episode of each task that counts. `known`: all such rungs."""
 
     run: str
     known: list[str]
@@ -57,7 +58,7 @@ def compare_runs(words: Sequence[str], others: Sequence[str] = ()) -> tuple[list
     first = [read_measured(word) for word in (words if others else words[:-1])]
     first = first or [read_measured(f"{second[0].run}:{second[0].known[0]}")]
     if first[0].name == second[0].name:
-        found = ", ".join(map(_rung, second[0].known))
+        found = ", ".join(second[0].known)
         raise ConfigError(f"two rungs must be given; {second[0].run} has {found}: name another run too")
     try:
         if len(first) == len(second) == 1:
@@ -70,14 +71,14 @@ def compare_runs(words: Sequence[str], others: Sequence[str] = ()) -> tuple[list
 
 def within(store: RunStore) -> tuple[str, str, Comparison] | None:
     """The first and the last rung of a run, and their comparison; None if no two are measured on shared tasks."""
-    stages = _measured(store)
+    stages = [*_measured(store).items()]
     if len(stages) < 2:
         return None
+    (first, name), (last, last_name) = stages[0], stages[-1]
     try:
-        found = compare(*(_episodes(store, stage) for stage in (stages[0], stages[-1])))
+        return name, last_name, compare(_episodes(store, first), _episodes(store, last))
     except ConfigError:
         return None
-    return _rung(stages[0]), _rung(stages[-1]), found
 
 
 def read_measured(word: str) -> Measured:
@@ -85,27 +86,29 @@ def read_measured(word: str) -> Measured:
     run, _, rung = (word, "", "") if Path(word).is_dir() or ":" not in word else word.rpartition(":")
     with RunStore.read(Path(run)) as store:
         known = _measured(store)
-        named = [stage for stage in store.stages() if rung in (stage, _rung(stage))] if rung else known
+        kept = [s for s in store.stages() if s in known or store.count(s, TREE) or store.count(s, TRAJECTORY)]
+        named = [stage for stage in kept if rung in (stage, known.get(stage))] if rung else list(known)
         if not named or not known:
-            rungs = ", ".join(map(_rung, known)) or "none"
+            rungs = ", ".join(known.values()) or "none"
             raise ConfigError(f"{run} must have measured {rung or 'a model'}; it has {rungs}")
-        episodes = _episodes(store, named[-1])
+        stage = named[-1]
+        episodes = _episodes(store, stage)
+    name = known.get(stage, stage)
     if not episodes:
-        raise ConfigError(f"{run} must have episodes of {_rung(named[-1])}; it has none yet")
-    return Measured(run, known, _rung(named[-1]), episodes)
+        raise ConfigError(f"{run} must have episodes of {name}; it has none yet")
+    return Measured(run, [*known.values()], name, episodes)
 
 
-def _measured(store: RunStore) -> list[str]:
-    """The stages that measured a model."""
-    return [stage for stage in store.stages() if _MEASURED.fullmatch(stage)]
+def _measured(store: RunStore) -> dict[str, str]:
+    """The stages that measured a model, in order, and the row of the run's table that each makes."""
+    stages = [stage for stage in store.stages() if _MEASURED.fullmatch(stage)]
+    rows = read_summary(store.path / "summary.json")
+    if str(store.config.get("command")).startswith("eval") and len(rows) == len(stages):  # named after its checkpoint
+        return {stage: row.name for stage, row in zip(stages, rows, strict=True)}
+    return {stage: stage.removesuffix("/eval") for stage in stages}
 
 
 def _episodes(store: RunStore, stage: str) -> list[Trajectory]:
     """The episodes of a stage; of a search that the world did not break, the one that counts."""
     trees = [tree for tree in store.trees(stage) if not of_tree(tree).broken]
     return [*store.trajectories(stage), *(replace(counted_episode(t), success=of_tree(t).success) for t in trees)]
-
-
-def _rung(stage: str) -> str:
-    """The row of the run's table that a stage makes."""
-    return stage.removesuffix("/eval")

@@ -12,13 +12,12 @@ import jinja2
 from markupsafe import Markup
 
 from agentq.envs.replies import one_line
-from agentq.errors import StoreError
-from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
 from agentq.progress import by_count, first_prompts
 from agentq.report import compare
 from agentq.report.charts import finite_points, histogram, line_plot, success_bars
 from agentq.report.examples import Example, Examples
+from agentq.report.summary import read_summary
 from agentq.searching.faults import fault_message
 from agentq.store.durable import write_page
 from agentq.store.files import flatten, read_json, read_metrics
@@ -80,23 +79,6 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
     remedy = ": choose another by agentq report RUN --out FILE"
     write_page(out, page.encode(errors="replace"), remedy, follow=not own)
     return out
-
-
-def read_summary(path: Path) -> list[RungResult]:
-    """The rungs of summary.json, a list of `RungResult.to_dict()`; none if it has not been written yet.
-
-    Raises:
-        StoreError: if it is something else.
-    """
-    if not path.exists():
-        return []
-    rows = read_json(path)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise StoreError(f"{path} must be a list of rungs; got {type(rows).__name__}")
-    try:
-        return [RungResult.from_dict(row) for row in rows]
-    except ValueError as error:
-        raise StoreError(f"{path}: {error}") from error
 
 
 def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example], dict[str, list[int]]]:

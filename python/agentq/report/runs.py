@@ -11,7 +11,7 @@ from typing import Any
 from agentq.errors import StoreError
 from agentq.policies.engine_names import embedded_base
 from agentq.recipes.again import FORK
-from agentq.report.page import read_summary
+from agentq.report.summary import read_summary
 from agentq.store.claim import COMMAND, INPUTS
 from agentq.store.directory import is_held
 from agentq.store.run import RunStore
@@ -52,7 +52,8 @@ class RunRow:
 def list_runs(folder: Path) -> Iterator[RunRow]:
     """The runs in a folder, by name, or the run that it is. Raises StoreError if it does not exist."""
     if not folder.is_dir():
-        raise StoreError(f"{folder} must be a folder of runs; it is none")
+        found = "is a file" if folder.exists() else "does not exist"
+        raise StoreError(f"{folder} must be a folder of runs; it {found}")
     if (folder / "config.json").exists():
         yield _row(folder)
         return
