@@ -98,6 +98,10 @@ def test_a_model_that_the_server_does_not_know_is_told_in_one_line(chat: FakeOpe
     chat.refuses, chat.refusal_status = lambda body: "no key", 401
     with pytest.raises(ModelError, match=r"HTTP 401: .*; put the server's key in OPENAI_API_KEY"):
         open_engine(chat.url, "tiny")
+    chat.lists = {"error": {"message": "No connected db."}}, 400
+    chat.refuses, chat.refusal_status = lambda body: "No connected db.", 400
+    with pytest.raises(ModelError, match=r"HTTP 400: No connected db.; put the server's key in OPENAI_API_KEY"):
+        open_engine(chat.url, "tiny")
 
 
 def test_of_many_models_the_nearest_are_told_and_of_none_that_there_is_none(
@@ -137,6 +141,24 @@ def test_a_host_may_have_a_key_of_its_own(chat: FakeOpenAI, open_engine: Open, m
     chat.keys.clear()
     ask(open_engine(chat.url.replace("127.0.0.1", "localhost"), "tiny"))
     assert chat.keys == {"Bearer own"}
+
+
+@pytest.mark.parametrize(("key", "sent"), [("", "none"), (" \n", "none"), ("own\r\n", "own")])
+def test_an_empty_key_is_none_and_a_line_break_is_not_part_of_one(
+    key: str, sent: str, chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    ask(open_engine(chat.url, "tiny"))
+    assert chat.keys == {f"Bearer {sent}"}
+
+
+@pytest.mark.parametrize("key", ["sk-schl\u00fcssel", "sk-one\nsk-two"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(
+    key: str, chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY_127_0_0_1", key)
+    with pytest.raises(ConfigError, match=r"^OPENAI_API_KEY_127_0_0_1 must be one line of ASCII characters$"):
+        open_engine(chat.url, "tiny")
 
 
 @pytest.mark.parametrize("model", ["", "tiny"])

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from agentq.agent.prompts import Messages, with_tools
-from agentq.errors import ModelError, require
+from agentq.errors import ConfigError, ModelError, require
 from agentq.policies.chat import joined, merged
 from agentq.policies.marks import source_marks
 from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, cut_off, error_in, read
@@ -62,19 +62,30 @@ def key_name(url: str) -> str:
     return "OPENAI_API_KEY_" + re.sub(r"\W", "_", urlsplit(url).hostname or "").upper()
 
 
+def key_of(url: str) -> str:
+    """The key for a host, "none" without one. Raises ConfigError, which does not show it, if no header can hold it."""
+    for name in (key_name(url), "OPENAI_API_KEY"):
+        if key := os.environ.get(name, "").strip():
+            if not (key.isascii() and key.isprintable()):
+                raise ConfigError(f"{name} must be one line of ASCII characters")
+            return key
+    return "none"
+
+
 class OpenAIClient:
     """`url` ends in /v1. The key, if the server needs one, is in OPENAI_API_KEY or in that of `key_name`."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        """For use in one event loop. Raises MissingExtra without the openai package."""
+        """For use in one event loop. Raises MissingExtra without the openai package, and ConfigError (`key_of`)."""
         self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
         self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
         self._takes_tools = self._takes_system = True  # until it has refused them
         self._least = 0  # tokens of an answer that it allows to ask for
         self.names: dict[str, str] = {}  # the part of OTHERWISE that this server needs
         self._accepted = set[str]()  # paths for which the names are known
-        key = os.environ.get(key_name(url)) or os.environ.get("OPENAI_API_KEY", "none")
-        self._client = self._openai.AsyncOpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=timeout_s)
+        self._client = self._openai.AsyncOpenAI(
+            base_url=self.url, api_key=key_of(url), max_retries=0, timeout=timeout_s
+        )
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
         """The body of an answer to GET or POST; a path that begins with // is relative to the host instead of the API.
@@ -105,8 +116,12 @@ class OpenAIClient:
         known = bool(self._accepted)  # then the key is right, and 403 is about the prompt
         words = said if status in PROMPT_REFUSED or (status == FORBIDDEN and known) else ""
         if status == 401 or (status == FORBIDDEN and not known):
-            line += f"; put the server's key in OPENAI_API_KEY, or {key_name(self.url)} for this host alone"
+            line = self.with_key(line)
         return Refused(f"{self.url} must accept agentq's request; got {line}", words, status)
+
+    def with_key(self, line: str) -> str:
+        """A message about a refusal that the key may be the reason of."""
+        return f"{line}; put the server's key in OPENAI_API_KEY, or {key_name(self.url)} for this host alone"
 
     async def models(self) -> list[Model]:
         """The models that the server offers."""

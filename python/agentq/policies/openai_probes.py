@@ -61,6 +61,8 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float, crowded_s
     try:
         await asked(partial(server.chat, CHAT, 1, 0, 1.0, 1), who=f"{server.url}#{model}")
     except Refused as error:
+        if unlisted is not None and error.status == unlisted.status == 400:  # LiteLLM, for a wrong key
+            raise ModelError(server.with_key(str(error))) from None
         if unlisted is not None:
             raise (_without_list(server, unlisted) if error.status == 404 else error) from None
         raise wrong if error.status in (400, 404, 422) else error from None
