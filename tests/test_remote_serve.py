@@ -76,10 +76,23 @@ def test_what_the_command_prints_is_enough_for_its_user(tmp_path: Path, monkeypa
         assert server.stdout is not None
         more = server.stdout.readline()
         file = file.with_name(f"{name.strip().partition('@')[2]}@{socket.gethostname()}")
-        assert more == f"from another machine or user: AGENTQ_ENV_TOKEN=$(cat {file})\n"
+        assert more == f"another user: set AGENTQ_ENV_TOKEN to the word in {file}\n"
         monkeypatch.setenv("AGENTQ_ENV_TOKEN", "the token of another server")
         with pytest.raises(ConfigError, match=r"AGENTQ_ENV_TOKEN must be the token of the server at .*; got another"):
             envs.make(name)
+
+
+def test_a_server_at_every_address_says_how_other_machines_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AGENTQ_ENV_TOKEN", raising=False)
+    with serving(f"{OWN}:make", "--at", "0.0.0.0:0") as (server, name):
+        assert server.stdout is not None
+        server.stdout.readline()
+        port = name.strip().rpartition(":")[2]
+        there = f"count@{socket.gethostname()}:{port}"
+        assert server.stdout.readline() == f"another machine: the same, and --env {there}\n"
 
 
 @pytest.mark.parametrize("busy", ["", "hang", "linger"])

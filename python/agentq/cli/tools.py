@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from argparse import Namespace
 from dataclasses import asdict
@@ -65,7 +66,10 @@ def serve(args: Namespace) -> int:
         served = f"{first.hello.name}@{server.at}"
         first.hang_up()
         file = str(server.token.file) if server.token is not None and server.token.file is not None else None
-        more = f"\nfrom another machine or user: {VARIABLE}=$(cat {file})" if file else ""
+        more = f"\nanother user: set {VARIABLE} to the word in {file}" if file else ""
+        if (port := server.at.removeprefix("0.0.0.0:")) != server.at:
+            there = f"--env {first.hello.name}@{socket.gethostname()}:{port}"
+            more += f"\nanother machine: {'the same, and ' if file else ''}{there}"
         with until_interrupted():
             say(args, {"env": served, "token_file": file}, f"--env {served}{more}")
     return DONE
