@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,17 @@ from agentq.errors import ConfigError
 def test_gymnasiums_checker_accepts_agentqs_environments(name: str) -> None:
     if name == "apps":
         pytest.importorskip("pydantic_monty")
-    gym_env.register()
     with warnings.catch_warnings(action="error"):
         check_env(gymnasium.make(f"agentq/{name}-v0", render_mode="ansi").unwrapped)
 
 
+def test_a_program_makes_one_by_its_module() -> None:
+    program = "import gymnasium; print(gymnasium.make('agentq.envs.gym_env:agentq/booking-v0').reset(seed=3)[1])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "'task_seed': " in done.stdout
+
+
 def test_an_episode_there_is_the_episode_here() -> None:
-    gym_env.register()
     there, expert, here = (
         gymnasium.make("agentq/booking-v0", split="test"),
         envs.expert("booking"),

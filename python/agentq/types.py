@@ -156,8 +156,9 @@ class History:
 class StepResult:
     """The result of one step. A page that fails is data here (`error_kind`), never an exception.
 
-    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the step budget is spent, with reward 0.
-    `reward` is non-zero only on the last step; `success` is the verdict of the site's own checker.
+    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the step budget is spent, or the session
+    was lost. `reward`: that of this step; the built-in sites pay on the last step alone. `success`: the verdict of the
+    site's own checker, read at the end of the episode.
     """
 
     observation: Observation

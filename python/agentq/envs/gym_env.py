@@ -1,5 +1,6 @@
-"""agentq's environments for Gymnasium: `gymnasium.make("agentq/booking-v0")`, also for `shop` and `apps`.
+"""agentq's environments for Gymnasium: `gymnasium.make("agentq.envs.gym_env:agentq/booking-v0")`.
 
+Gymnasium then imports this module, which registers `agentq/booking-v0`, `agentq/shop-v0` and `agentq/apps-v0`.
 Observations and actions are texts: the instruction with the page, and an action in the environment's language, alone or
 within a composite action. A text that is no action costs a step, as everywhere.
 """
@@ -96,9 +97,5 @@ class GymEnv(gymnasium.Env):  # type: ignore[misc]
         return f"QUERY: {self._task.instruction}\nOBSERVATION:\n{self._page.text}"
 
 
-def register() -> None:
-    """Make the names known to Gymnasium, which calls this by itself when it is imported."""
-    for name in NAMES:
-        if f"agentq/{name}-v0" not in gymnasium.registry:
-            # The entry point is a name, so that nothing is loaded before it is used.
-            gymnasium.register(f"agentq/{name}-v0", entry_point=f"{__name__}:GymEnv", kwargs={"name": name})
+for _name in NAMES:
+    gymnasium.register(f"agentq/{_name}-v0", entry_point=f"{__name__}:GymEnv", kwargs={"name": _name})
