@@ -430,7 +430,7 @@ async def propose(engine: OpenAIEngine, page: str) -> list[Proposal]:
 
 @pytest.mark.parametrize("how", ["refused", "broken off"])
 def test_a_prompt_that_is_refused_is_an_unreadable_answer_and_others_go_on(
-    how: str, chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+    how: str, chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = open_engine(chat)
     if how == "refused":
@@ -448,6 +448,12 @@ def test_a_prompt_that_is_refused_is_an_unreadable_answer_and_others_go_on(
     clicks = [EnvAction(Command.CLICK, 3), EnvAction(Command.CLICK, 4)]
     assert asyncio.run(LLMRanker(engine).rank(history, clicks, seed=0)) == [0.5, 0.5]
     assert asyncio.run(OutcomeJudge(engine).judge(history)).findings == ()
+    why = {
+        "refused": "HTTP 400: the prompt triggers the content management policy",
+        "broken off": "finish_reason error",
+    }
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why[how] in line and line.endswith("; answers to such prompts count as unreadable")
 
 
 @pytest.mark.parametrize("status", [403, 413])

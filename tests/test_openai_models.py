@@ -168,9 +168,13 @@ def test_an_address_without_v1_is_told(model: str, chat: FakeOpenAI, open_engine
     assert "\n" not in str(raised.value)
 
 
-def test_without_a_list_the_model_must_be_named(chat: FakeOpenAI, open_engine: Open) -> None:
-    chat.lists = NO_ROUTE, 404
-    with pytest.raises(ModelError, match=rf"name the model by {re.escape(chat.url)}#MODEL$"):
+@pytest.mark.parametrize("lists", [(NO_ROUTE, 404), (b"", 200)])  # mlx_lm's server without a hub's cache: b""
+def test_without_a_list_the_model_must_be_named(
+    lists: tuple[Any, int], chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_engine, "START_PATIENCE_S", 0.3)
+    chat.lists = lists
+    with pytest.raises(ModelError, match=rf"; name the model by {re.escape(chat.url)}#MODEL$"):
         open_engine(chat.url)
 
 

@@ -46,7 +46,7 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float, crowded_s
             raise _without_list(server, error) from None
     except Failing as error:
         if not model or not isinstance(error.__cause__, BadAnswer):
-            raise _with_address(server, error) from error.__cause__
+            raise _with_address(server, error, f"; name the model by {server.url}#MODEL") from error.__cause__
     cards = {card.id: card for card in every if not card.id.startswith(OURS)}  # an earlier run may have left adapters
     wrong = ConfigError(
         f"{server.url} must be asked for one of its models ({_shown(list(cards), model)}); got '{model}'"
@@ -79,10 +79,14 @@ def _shown(names: Sequence[str], model: str) -> str:
     return ", ".join(shown) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _with_address(server: OpenAIClient, error: Failing) -> Failing:
-    """The failure. If the answers are not OpenAI's, such as a site's pages, the address may lack its /v1."""
-    wrong = isinstance(error.__cause__, BadAnswer) and not server.url.endswith("/v1")
-    return Failing(f"{error}{V1}") if wrong else error
+def _with_address(server: OpenAIClient, error: Failing, otherwise: str = "") -> Failing:
+    """The failure. If the answers are not OpenAI's, such as a site's pages, the address may lack its /v1.
+
+    `otherwise`: what may help if it has it.
+    """
+    if not isinstance(error.__cause__, BadAnswer):
+        return error
+    return Failing(f"{error}{otherwise if server.url.endswith('/v1') else V1}")
 
 
 def _without_list(server: OpenAIClient, error: Refused) -> ModelError:

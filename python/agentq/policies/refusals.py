@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable
 
 import numpy as np
@@ -19,10 +20,14 @@ MOST_IN_A_ROW, MOST_AT_FIRST = 64, 8  # then it is the server, not the prompt (o
 
 
 class Refusals:
-    """Answers nothing in the server's place, which policies, critics and judges count as unreadable."""
+    """Answers nothing in the server's place, which policies, critics and judges count as unreadable.
+
+    The server's reason is told once on stderr, since the empty answer does not have it.
+    """
 
     def __init__(self, usage: Usage) -> None:
         self.usage, self.in_a_row, self.most = usage, 0, MOST_AT_FIRST
+        self._told = False
 
     async def bear(self, asked: Awaitable[EngineReply], request: SampleRequest) -> EngineReply:
         """The reply, or empty answers if the prompt was refused: HTTP 400, 403, 413 or 422, or it alone fails.
@@ -38,6 +43,9 @@ class Refusals:
             unfit = isinstance(cause, BadAnswer) and not cause.passing
             if not (refused or unfit) or self.in_a_row >= self.most:
                 raise
+            if not self._told:
+                self._told = True
+                print(f"agentq: {error}; answers to such prompts count as unreadable", file=sys.stderr)
             self.in_a_row += 1
             self.usage.faults["prompt refused"] += 1
             answer = SampledAnswer("", NO_IDS, NO_LOGPS, StopReason.REFUSED, 0, (0.0,) * len(request.letters))
