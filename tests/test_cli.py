@@ -331,6 +331,7 @@ def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pyt
     ("words", "message"),
     [
         (["train"], "RECIPE must be given; agentq train --help says what it takes"),
+        (["check", "run", "--stage=x"], "no option --stage of agentq check; known: --json, --out"),
         (["demo", "--sed", "3"], "no option --sed of agentq demo; did you mean '--seed'?"),
         (["eval", "x", "--num_tasks=3"], "no option --num_tasks of agentq eval; did you mean --eval.num_tasks?"),
         (

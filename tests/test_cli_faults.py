@@ -271,6 +271,18 @@ def test_a_folder_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["runs", str(tmp_path / "none")]) == 2 and "; it does not exist" in capsys.readouterr().err
 
 
+def test_a_live_run_that_ended_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ended", "killed"):
+        with RunStore.open(tmp_path / name, {"command": "run", "live": {"url": "https://diner.test"}}) as store:
+            store.set_note("result" if name == "ended" else "begun", {"live": {"outcome": "not found"}})
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["runs"]
+    assert [(Path(row["run"]).name, row["state"], row["env"]) for row in rows] == [
+        ("ended", "finished", "https://diner.test"),
+        ("killed", "stopped", "https://diner.test"),
+    ]
+
+
 def test_ctrl_c_while_modules_load_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -355,6 +355,8 @@ WORDS = ["run", GOAL, "--url", "http://127.0.0.1:9/", "--model", "base"]
     ("words", "message"),
     [
         (["--calls", "0"], "--calls must be more than 0; got 0"),
+        (["--page-tokens", "0"], "--page-tokens must be at least 1; got 0"),
+        (["--uploads", "no_folder"], "--uploads must be a folder; got no_folder"),
         (["--seconds", "nan"], "--seconds must be more than 0; got nan"),
         (["--money", "1"], "--money needs the prices of tokens: --price.prompt and --price.generated"),
         (["--price.prompt", "-1"], "price.prompt must be greater than or equal to 0"),

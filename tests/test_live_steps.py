@@ -162,7 +162,7 @@ def test_secrets_come_from_the_environment_and_storage_from_a_file(
     for wrong, why in (
         ({"secret": [PASSWORD]}, "--secret must be NAME=ENV"),
         ({"secret": ["A=NO_SUCH"]}, "--secret A must name an environment variable that is set; got NO_SUCH"),
-        ({"storage_state": tmp_path / "none"}, "--storage-state must be a JSON file"),
+        ({"storage_state": tmp_path / "none"}, "storage_state; got .*/none: No such file or directory$"),
     ):
         with pytest.raises(ConfigError, match=why):
             given_of(options(**wrong))

@@ -45,7 +45,7 @@ class Subcommand(NamedTuple):
             args.settings.setdefault(section, {})[name] = value
         called = f"agentq {self.name}"
         if unknown and unknown[0].startswith("-"):
-            options = [name for names, _ in self.arguments for name in names]
+            options = [name for names, _ in self.arguments for name in names if name.startswith("-")]
             option = unknown[0].partition("=")[0]
             meant = self._meant(option, vars(args).get("recipe")) or did_you_mean(option, options)
             raise ConfigError(f"no option {option} of {called}{meant}")

@@ -166,7 +166,9 @@ def _tell_step(action: EnvAction, result: StepResult) -> None:
 def _rules(tried: Mapping[str, int]) -> list[str]:
     """Options that would allow the blocked requests, most frequent first."""
     ordered = sorted(tried.items(), key=lambda item: (-item[1], item[0]))
-    return [f"--allow-request {shlex.quote(visible(rule))}  # {count} times" for rule, count in ordered]
+    return [
+        f"--allow-request {shlex.quote(visible(rule))}  # {count} time{'s' * (count != 1)}" for rule, count in ordered
+    ]
 
 
 def _counted(counts: Mapping[str, int]) -> str:

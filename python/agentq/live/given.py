@@ -40,10 +40,11 @@ def _storage(options: LiveOptions) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        storage = json.loads(path.read_text())
+        storage = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
-            f"--storage-state must be a JSON file of Playwright's storage_state; got {path}: {error}"
+            f"--storage-state must be a JSON file of Playwright's storage_state; got {path}: {said}"
         ) from None
     if not isinstance(storage, dict) or not isinstance(storage.get("cookies"), list):
         raise ConfigError(f"--storage-state must have a list of cookies; got {path}")

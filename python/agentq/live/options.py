@@ -83,7 +83,8 @@ class LiveOptions:
     json: bool = field(default=False, metadata=_option("print the result as one JSON object"))
 
     def check(self, price: Prices) -> None:
-        """Raises ConfigError if a limit is not positive, there is no price for `money`, or not one site or server."""
+        """Raises ConfigError if a limit is not positive, `uploads` is no folder, there is no price for `money`, or not
+        one site or server."""
         if bool(self.url) == bool(self.mcp):
             raise ConfigError(f"either --url or --mcp must be given; got {'both' if self.url else 'neither'}")
         if self.mcp and (given := next((name for name in _WEB if getattr(self, name)), None)):
@@ -91,5 +92,9 @@ class LiveOptions:
         for name, most in {"calls": self.calls, "seconds": self.seconds, "money": self.money}.items():
             if not most > 0:
                 raise ConfigError(f"--{name} must be more than 0; got {most:g}")
+        if self.page_tokens < 1:
+            raise ConfigError(f"--page-tokens must be at least 1; got {self.page_tokens}")
+        if self.uploads is not None and not self.uploads.is_dir():
+            raise ConfigError(f"--uploads must be a folder; got {self.uploads}")
         if self.money < inf and not (price.prompt and price.generated):
             raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")

@@ -67,11 +67,13 @@ def _row(path: Path) -> RunRow:
     try:
         with RunStore.read(path) as store:
             command, config = store.note(COMMAND) or {}, store.config
-            state = "running" if held else "finished" if command.get("finished") else "stopped"
+            ended = command.get("finished") or (store.note("result") or {}).get("live")
+            state = "running" if held else "finished" if ended else "stopped"
             rows = read_summary(path / "summary.json")
             run = config.get("run", {})
             made = config.get("command", "run" if "live" in config else "")
-            row = RunRow(str(path), state, made, run.get("env", ""), _rounds(store, run), _origin(store))
+            env = run.get("env") or config.get("live", {}).get("url", "")
+            row = RunRow(str(path), state, made, env, _rounds(store, run), _origin(store))
     except StoreError:
         return RunRow(str(path), "running" if held else "damaged", "", "", "", "")
     if not rows:
