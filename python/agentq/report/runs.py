@@ -52,8 +52,8 @@ class RunRow:
 def list_runs(folder: Path) -> Iterator[RunRow]:
     """The runs in a folder, by name, or the run that it is. Raises StoreError if it does not exist."""
     if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise StoreError(f"{folder} must be a folder of runs; it {found}")
+        verdict = "is a file" if folder.exists() else "does not exist"
+        raise StoreError(f"{folder} must be a folder of runs; it {verdict}")
     if (folder / "config.json").exists():
         yield _row(folder)
         return
