@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 import zlib
@@ -48,6 +49,19 @@ def run(tmp_path: Path) -> Path:
 
 def database(run: Path) -> sqlite3.Connection:
     return sqlite3.connect(run / "run.sqlite", isolation_level=None)
+
+
+def test_a_run_in_a_folder_that_cannot_be_written_is_whole(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, write = sqlite3.connect, os.access
+
+    def as_without_rights(path: str, **settings: bool) -> sqlite3.Connection:
+        if str(run) in path and "immutable=1" not in path:  # SQLite would make the side files of a log
+            raise sqlite3.OperationalError("attempt to write a readonly database")
+        return connect(path, **settings)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and write(path, mode))
+    monkeypatch.setattr(sqlite3, "connect", as_without_rights)
+    assert all(finding.whole for finding in check_run(run))
 
 
 def test_blobs_come_back_with_and_without_a_dictionary(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agentq.errors import ConfigError, StoreError
 from agentq.store.blobs import Blobs
 from agentq.store.codec import blob_hash
-from agentq.store.database import APPLICATION_ID, damage_named
+from agentq.store.database import APPLICATION_ID, damage_named, read_only_uri
 from agentq.store.durable import flaw
 from agentq.store.files import read_json, read_metrics, read_object
 from agentq.store.partial import decode_partial
@@ -129,7 +129,7 @@ def _json(file: Path) -> str:
 
 def _connect(run: Path) -> sqlite3.Connection:
     with damage_named(run / "run.sqlite"):
-        database = sqlite3.connect(f"{(run / 'run.sqlite').resolve().as_uri()}?mode=ro", uri=True)
+        database = sqlite3.connect(read_only_uri(run / "run.sqlite"), uri=True)
     database.text_factory = partial(str, encoding="utf-8", errors="replace")  # a damaged text hides no other row
     return database
 

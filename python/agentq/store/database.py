@@ -77,7 +77,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         if writable:
             database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
         else:
-            database = sqlite3.connect(_read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
+            database = sqlite3.connect(read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
         try:
             _check(database, path, writable)
         except BaseException:
@@ -86,7 +86,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     return database
 
 
-def _read_only_uri(path: Path) -> str:
+def read_only_uri(path: Path) -> str:
     """A URI for reading. SQLite reads a write-ahead log through a side file, which needs a writable folder."""
     side_file = path.with_name(f"{path.name}-wal")
     frozen = not os.access(path.parent, os.W_OK) and not side_file.exists()
