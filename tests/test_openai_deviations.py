@@ -496,6 +496,25 @@ def test_an_error_with_status_200_is_what_it_says(error: Body, said: str, chat: 
     assert engine.usage.faults.total() == 1
 
 
+@pytest.mark.parametrize("counted", [1, 2])
+def test_usage_of_one_of_several_choices_stands_for_all(counted: int, chat: FakeOpenAI, open_engine: Open) -> None:
+    """`counted`: what usage has for two choices that were cut off after a token; llama.cpp has 1."""
+
+    def alter(body: Body, answer: Body) -> None:
+        cut = body["max_tokens"] == 1
+        answer["usage"] = {"prompt_tokens": 100, "completion_tokens": min(body["n"], counted) if cut else 10}
+        for choice in answer["choices"]:
+            choice["finish_reason"] = "length" if cut else "stop"
+
+    chat.alters = alter
+    engine = open_engine(chat)
+    for k, tokens in ((3, 30 if counted == 1 else 10), (1, 10)):
+        before = engine.usage.total.generated_tokens
+        ask(engine, k=k)
+        assert engine.usage.total.generated_tokens - before == tokens
+    assert engine.usage.total.prompt_tokens == 200
+
+
 def test_tokens_of_answers_that_do_not_fit_count_and_their_absence_is_told(
     chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ class Chats:
     Attributes:
         name: of the server and its model, for messages.
         honours_n: whether one request brings several choices.
+        counts_one: whether usage has the generated tokens of one of several choices only.
         patience_s: how long the server may be unavailable to the request for one of several choices.
     """
 
@@ -47,7 +48,7 @@ class Chats:
         self.name, self.honours_n, self.patience_s = server.url, True, patience_s
         self._server, self._usage, self._standing = server, usage, standing
         self._crowded_s, self._template = crowded_s, template
-        self._told = set[str]()
+        self.counts_one, self._told = False, set[str]()
 
     async def sample(self, request: SampleRequest, version: int) -> EngineReply:
         """`request.k` samples, marked with the version of the weights.
@@ -103,6 +104,8 @@ class Chats:
     def _read(self, told: Chat, n: int, request: SampleRequest, version: int) -> tuple[list[SampledAnswer], Tokens]:
         """`n` samples of an answer and its usage. Raises BadAnswer if it has fewer, or one that was broken off."""
         used, letters = told.usage or Tokens(), request.letters
+        if self.counts_one:  # llama.cpp; the choices are alike, so in the mean this is right
+            used = used.model_copy(update={"completion_tokens": used.completion_tokens * max(1, len(told.choices))})
         if (read := used.prompt_tokens) >= SMALLEST and (sent := estimated(request.prompt.messages)) > CUT * read:
             self._tell(f"read {read} tokens of a prompt of about {sent}: let it take more, or set model.context")
         with billed(self._usage, request.role, used):

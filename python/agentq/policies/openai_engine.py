@@ -128,7 +128,8 @@ class OpenAIEngine(ContinuousEngine):
                 self.gives |= Gives.TEXT if await self._published.on_cpu() else Gives.BASE
         else:
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
-            self._chats.name, self._chats.honours_n = self.name, await probes.gives_two()
+            self._chats.name = self.name
+            self._chats.honours_n, self._chats.counts_one = await probes.gives_two()
             self.gives |= Gives.LETTERS if await probes.tells_likeliest() else Gives.TEXT
         if "seed" not in self._server.names and await self._honours_seeds():
             self.gives |= Gives.SEEDS

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agentq.errors import ConfigError, ModelError
-from agentq.policies.openai_answers import Model, range_of
+from agentq.policies.openai_answers import CUT_OFF, Model, range_of
 from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import BadAnswer, Failing, patiently
 from agentq.policies.protocol import MAX_LIKELIEST
@@ -127,15 +127,20 @@ class Probes:
             )
         return ids
 
-    async def gives_two(self) -> bool:
-        """Whether /chat/completions returns two choices for n = 2. One is asked for first, which settles parameters."""
-        choices: list[Any] = []
+    async def gives_two(self) -> tuple[bool, bool]:
+        """Whether /chat/completions returns two choices for n = 2, and whether its usage has the tokens of only one.
+
+        One choice is asked for first, which settles parameters. Two that were cut off have two tokens or more.
+        """
+        told: Any = None
         try:
             for n in (1, 2):
-                choices = [*(await self._told(partial(self.server.chat, CHAT, n, 0, 1.0, 1))).choices]
+                told = await self._told(partial(self.server.chat, CHAT, n, 0, 1.0, 1))
         except ModelError:
-            return False
-        return len(choices) == 2
+            return False, False
+        cut = [choice for choice in told.choices if (choice.finish_reason or "").lower() in CUT_OFF]
+        counts_one = len(cut) == 2 and told.usage is not None and told.usage.completion_tokens == 1
+        return len(told.choices) == 2, counts_one
 
     async def tells_likeliest(self) -> bool:
         """Whether /chat/completions returns the log-probabilities of the likeliest tokens."""
