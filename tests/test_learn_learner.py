@@ -535,11 +535,12 @@ def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("held", ["script.py", "config.json", "run.sqlite", "checkpoint-500/optimizer.pt"])
-def test_save_deletes_nothing_but_a_checkpoint(held: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a checkpoint"])
+@pytest.mark.parametrize("held", ["script.py", "config.json", "run.sqlite", "checkpoint-500/optimizer.pt", "notes.txt"])
+def test_save_deletes_nothing_but_a_checkpoint(held: str, beside: bool, tmp_path: Path) -> None:
     trained = Learner(tiny_llama(), learning_rate=1e-2, tokenizer=tokenizer(VOCAB))
     out = tmp_path / "out"
-    if held in ("run.sqlite", "checkpoint-500/optimizer.pt"):
+    if beside and held != "config.json":  # which is part of one
         trained.save(out)
     (out / held).parent.mkdir(parents=True, exist_ok=True)
     (out / held).write_text("mine")

@@ -156,9 +156,8 @@ class History:
 class StepResult:
     """The result of one step. A page that fails is data here (`error_kind`), never an exception.
 
-    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the step budget is spent, or the session
-    was lost. `reward`: that of this step; the built-in sites pay on the last step alone. `success`: the verdict of the
-    site's own checker, read at the end of the episode.
+    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the steps are used up or the session lost.
+    `reward`: that of this step; `success`: the verdict of the site's own checker, read at the end of the episode.
     """
 
     observation: Observation

@@ -11,19 +11,21 @@ from typing import Any
 from agentq.errors import StoreError
 
 PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+_PARTS = (".safetensors", ".json", ".jinja", ".model")  # the files of a checkpoint, and of its tokenizer
+_TEXTS = ("README.md", "LICENSE", ".gitattributes", "merges.txt", "vocab.txt")
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises StoreError if saving a checkpoint at `path` would delete what is no checkpoint, such as a run."""
+    """Raises StoreError if saving a checkpoint at `path` would delete a file that is no part of one."""
     if not os.path.lexists(path) or path.is_symlink():
         return
     held = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else [path.name]
     whole = bool({"config.json", "adapter_config.json"} & set(held)) and any(path.glob("*.safetensors"))
-    runs = [name for name in held if name == "run.sqlite" or name.startswith("checkpoint")]
-    if held and (runs or not whole):
+    others = [name for name in held if name not in _TEXTS and not name.endswith(_PARTS)]
+    if held and (others or not whole):
         raise StoreError(
             f"a checkpoint must be saved at a new path, or in place of another; got {path}, which has "
-            f"{(runs or held)[0]}, and would be deleted"
+            f"{(others or held)[0]}, and would be deleted"
         )
 
 
