@@ -99,3 +99,78 @@ def test_a_recipe_of_ones_own_is_refused_before_the_run(
     with pytest.raises(ConfigError, match=message):
         agentq.train(file, base=base, out=tmp_path / "run", **SETTINGS)
     assert not (tmp_path / "run").exists()
+
+
+PARTS = """
+from agentq.config import Contests, TrainOnSampled
+from agentq.recipes import policy_gradient, rft
+from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.settings import PolicyGradient, Rft, Training
+
+class Train(TrainOnSampled):
+    margin: float
+
+class NoDefault(Rft):
+    train: Train
+
+def broken(r):
+    return 1 / 0
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Recipe(3, Rft, collect_groups, rft.credit, rft.loss)", "a recipe's name must be .*; got '3'"),
+        (
+            "Recipe('x', Rft, None, rft.credit, rft.loss)",
+            r"collect of recipe x must be a function \(round\); got None",
+        ),
+        (
+            "Recipe('x', Rft, collect_groups, lambda: [], rft.loss)",
+            r"credit of recipe x must be a function \(round\)",
+        ),
+        ("Recipe('x', Rft, collect_groups, rft.credit, 'dpo')", "loss of recipe x must be a function .*; got 'dpo'"),
+        (
+            "Recipe('x', NoDefault, collect_groups, rft.credit, rft.loss)",
+            "section train of recipe x must have a default",
+        ),
+        ("policy_gradient.recipe('x')", "recipe x must have settings, a subclass of PolicyGradient; got none"),
+        (
+            "policy_gradient.recipe('x', PolicyGradient, advantages=lambda c: c.returns)",
+            "advantages of recipe x must be",
+        ),
+    ],
+)
+def test_a_recipe_with_a_wrong_part_is_refused_before_the_run(line: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(f"{PARTS}RECIPE = {line}\n")
+    with pytest.raises(ConfigError, match=message):
+        agentq.train(file, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fault_of_ones_own_recipe_names_its_line_in_each_command(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, run = tmp_path / "own.py", tmp_path / "run"
+    words = ["--eval.measure_base=false", "--run.num_tasks=1"]
+    for line, message in (
+        ("Recipe('x', Rft, broken, rft.credit, rft.loss)", "own.py:14: ZeroDivisionError: division by zero"),
+        ("Rft(run={'num_task': 3})", "own.py:16: Rft: run.num_task: Extra inputs are not permitted; got 3"),
+        ("import nothing.at_all", "own.py:16: SyntaxError: invalid syntax"),
+    ):
+        file.write_text(f"{PARTS}RECIPE = {line}\n")
+        assert main(["train", str(file), "--base", str(base), "--out", str(run), *words]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["resume", str(run)]) == 2  # the words do not name the file
+    assert f"agentq: {file}:16: SyntaxError" in (said := capsys.readouterr().err)
+    assert "fault of agentq" not in said
+
+
+def test_rollouts_per_task_must_be_a_setting(base: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(f"{PARTS}RECIPE = Recipe('x', Training, collect_groups, rft.credit, rft.loss)\n")
+    with pytest.raises(ConfigError, match=r"settings of recipe x must have run\.group_size, .*Contests"):
+        agentq.train(file, base=base, out=tmp_path / "run", eval={"measure_base": False}, run={"num_tasks": 1})

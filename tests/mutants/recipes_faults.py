@@ -194,7 +194,7 @@ LINES: Lines = {
         ("RolloutSettings(r.settings.temperature", "RolloutSettings(1.0"),
         ("RolloutSettings(r.settings.temperature, r.seed,",
          "RolloutSettings(r.settings.temperature, r.settings.run.seed,"),
-        ("r.settings.run.group_size, cut)", "r.settings.run.group_size, None)"),
+        ("_group_size(r), cut)", "_group_size(r), None)"),
         ("attempts(r.tasks(again=True)), job", "attempts(r.tasks()), job"),
     ],
     ("recipe.py", CREDIT): [

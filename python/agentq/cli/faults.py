@@ -13,10 +13,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
 from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
-from agentq.errors import AgentqError, line_in, says_no_memory
+from agentq.errors import AgentqError, says_no_memory
 from agentq.output import print_json
 
+RUN_PATH = "<run_path>"  # `__name__` in a file that runpy.run_path runs
 TRACEBACK = "AGENTQ_TRACEBACK"
 OUTSIDE = "SafetensorError"  # of safetensors; by name, as it may not be loaded
 
@@ -53,14 +56,25 @@ def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:
         return f"interrupted{more}", INTERRUPTED
     if isinstance(error, AgentqError):
         return " ".join(str(error).splitlines()), REFUSED
-    own_recipe = next((word for word in words if word.endswith(".py")), None)
-    if own_recipe is not None and (line := line_in(own_recipe, error)):
-        return f"{own_recipe}:{line}: {_last_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
+    if (place := _in_own_recipe(error)) is not None:
+        return f"{place}: {_last_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
     if isinstance(error, OSError):
         return _of_the_system(error), REFUSED
     if says_no_memory(error) or type(error).__name__ == OUTSIDE:
         return f"the machine must have room for the work; got {_last_line(error)}", REFUSED
     return "this is a fault of agentq itself: please report it with the lines above", FAULT
+
+
+def _in_own_recipe(error: BaseException) -> str | None:
+    """`FILE.py:LINE`, the innermost line of a recipe's file in the traceback; None if there is none.
+
+    `find_recipe` runs the file by runpy, also where `agentq resume` and `agentq fork` do not name it.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if isinstance(error, SyntaxError) and any(frame.f_code.co_filename == "<frozen runpy>" for frame, _ in frames):
+        return f"{error.filename}:{error.lineno}"
+    own = [(frame.f_code.co_filename, line) for frame, line in frames if frame.f_globals.get("__name__") == RUN_PATH]
+    return "{}:{}".format(*own[-1]) if own else None
 
 
 def _of_the_system(error: OSError) -> str:
@@ -73,7 +87,10 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """`ZeroDivisionError: division by zero`."""
+    """`ZeroDivisionError: division by zero`; of pydantic's message, which has many lines, the first fault."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r:.60}"
     return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentq.credit.samples import sample_of
+from agentq.errors import ConfigError
 from agentq.store.records import TreeRecord
 from agentq.types import CreditedTrajectory, Trajectory
 
@@ -67,14 +68,18 @@ def credited(
         values: `[S, 2]`, see `CreditedTrajectory`.
 
     Raises:
-        ValueError: if there is not one finite advantage per step, or drop_below is negative.
+        ConfigError: if there is not one finite advantage per step: they come from a method of your own.
+        ValueError: if drop_below is negative.
     """
     episodes = whole(episodes)
     counts = [len(t.steps) for t in episodes]
-    if len(advantages) != sum(counts):
-        raise ValueError(f"advantages must have one entry a step ({sum(counts)}); got {len(advantages)}")
+    advantages = np.asarray(advantages, np.float64)
+    if advantages.shape != (sum(counts),):
+        raise ConfigError(
+            f"advantages must have one entry a step ({sum(counts)}); got an array of shape {list(advantages.shape)}"
+        )
     if not np.isfinite(advantages).all():
-        raise ValueError("advantages must be finite; got nan or inf")
+        raise ConfigError("advantages must be finite; got nan or inf")
     if not drop_below >= 0:
         raise ValueError(f"drop_below must be at least 0; got {drop_below}")
 
@@ -83,7 +88,7 @@ def credited(
 
     found = []
     targets = [None] * len(episodes) if values is None else by_episode(values)
-    for t, own, target in zip(episodes, by_episode(np.asarray(advantages, np.float64)), targets, strict=True):
+    for t, own, target in zip(episodes, by_episode(advantages), targets, strict=True):
         if len(own) and np.abs(own).max() > drop_below:
             samples = tuple(sample_of(step.proposal) for step in t.steps)
             found.append(CreditedTrajectory(samples, own, values=target))

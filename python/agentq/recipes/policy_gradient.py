@@ -34,7 +34,7 @@ from agentq.learn.policy_gradient_loss import (
     truncated_importance_weights,
 )
 from agentq.learn.reference import reference_logps
-from agentq.recipes.recipe import Recipe, Round, agrees, collect_branches, collect_groups
+from agentq.recipes.recipe import Recipe, Round, agrees, collect_branches, collect_groups, takes
 from agentq.recipes.settings import RECIPES, Family, OnPolicy
 from agentq.searching.branching import Branching
 from agentq.searching.collect import StragglerCut
@@ -75,7 +75,13 @@ def recipe(
         cut: when to stop waiting for stragglers; None: never.
         collect: by default `collect_groups`.
         of: which of the round's episodes get credit; by default all.
+
+    Raises:
+        ConfigError: if a recipe of another name has no settings, or as `Recipe`.
     """
+    takes(f"advantages of recipe {name}", advantages, "columns", "ddof")
+    if settings is None and name not in RECIPES:
+        raise ConfigError(f"recipe {name} must have settings, a subclass of PolicyGradient; got none")
 
     def credit(r: Round[Family]) -> list[CreditedTrajectory]:
         episodes = waited_for(r, cut) if of is None else of(r, waited_for(r, cut))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ class Recipe(Generic[S]):
         source: the file or entry point by which other processes find it; empty: it is agentq's own.
 
     Raises:
-        ConfigError: if the name cannot be used, or the settings are no such class.
+        ConfigError: if the name cannot be used, the settings are no such class, or a part is no such function.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Recipe(Generic[S]):
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"\w[\w .-]*", self.name) or self.name == "base":
+        if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w .-]*", self.name) or self.name == "base":
             raise ConfigError(
                 "a recipe's name must be of letters, digits, spaces and _ - . and not base, which is the name of the "
                 f"model before training; got '{self.name}'"
@@ -113,11 +114,35 @@ class Recipe(Generic[S]):
                 f"settings of recipe {self.name} must be a subclass of Training; got {self.settings!r:.60}"
             )
         for field, about in self.settings.model_fields.items():
-            if not isinstance(kind := about.annotation, type) or not issubclass(kind, BaseModel):
+            kind = about.annotation
+            if not isinstance(kind, type) or not issubclass(kind, BaseModel):
                 raise ConfigError(
                     f"a setting of recipe {self.name} must be in a section, a pydantic model such as train; got "
                     f"{field} outside of one: subclass a section, as examples/simpo.py does"
                 )
+            if not isinstance(about.default, kind):
+                raise ConfigError(
+                    f"section {field} of recipe {self.name} must have a default: {field}: {kind.__name__} = "
+                    f"{kind.__name__}(..), with a default for each of its settings"
+                )
+        takes(f"collect of recipe {self.name}", self.collect, "round")
+        takes(f"credit of recipe {self.name}", self.credit, "round")
+        takes(f"loss of recipe {self.name}", self.loss, "learner", "batch", "settings")
+
+
+def takes(what: str, function: object, *arguments: str) -> None:
+    """Raises ConfigError unless `what` is a function that can be called with these arguments, in this order."""
+    wanted = f"{what} must be a function ({', '.join(arguments)})"
+    if not callable(function):
+        raise ConfigError(f"{wanted}; got {function!r:.60}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some builtins have none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ConfigError(f"{wanted}; got one with {signature}: {error}") from None
 
 
 def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collect") -> str:
@@ -146,7 +171,7 @@ def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: Str
 
 def collect_groups(r: Round[Any], *, again: bool = False, cut: StragglerCut | None = None) -> None:
     """Collect `run.group_size` rollouts per task of the round, or of the first round with `again`."""
-    collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, cut)
+    collect_rollouts(r, r.tasks(again=again), _group_size(r), cut)
 
 
 def collect_demonstrations(r: Round[Training]) -> None:
@@ -165,9 +190,19 @@ def collect_inspections(r: Round[Training], *, rollout: bool = False) -> None:
 
 def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
     """Collect `run.group_size` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    total = r.settings.run.group_size
+    total = _group_size(r)
     job = partial(branches, policy=r.policy, sampling=sampling_of(r), initial=initial, total=total, branching=branching)
     r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE)
+
+
+def _group_size(r: Round[Any]) -> int:
+    """Raises ConfigError if the recipe's settings have none."""
+    if not hasattr(r.settings.run, "group_size"):
+        raise ConfigError(
+            f"settings of recipe {r.name} must have run.group_size, the number of rollouts per task: "
+            "run: Contests = Contests() with agentq.config.Contests"
+        )
+    return int(r.settings.run.group_size)
 
 
 def agrees(r: Round[Training], tolerance: float) -> bool:
