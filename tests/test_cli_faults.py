@@ -232,6 +232,15 @@ def test_a_run_given_as_a_model_is_answered_with_its_checkpoints(tmp_path: Path)
         check_checkpoint(run)
 
 
+def test_a_path_that_begins_with_a_dot_is_no_name_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ("./none", "hf:./none"):
+        assert main(["eval", given, "--dry-run"]) == 2
+        assert capsys.readouterr().err.endswith(f"by name or path; got {given}, which does not exist\n")
+
+
 def test_report_goes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     RunStore.open(tmp_path / "run", {}).close()
     page = tmp_path / "page.html"

@@ -212,6 +212,8 @@ def test_an_evaluation_is_named_as_its_table_names_it(tmp_path: Path, capsys: py
     assert main(["compare", run]) == 0 and f"first   {run}:mine, oracle: 100.0 %" in capsys.readouterr().out
     assert main(["compare", f"{run}:mine"]) == 2
     assert "run must have measured mine; it has mine, oracle, mine, value" in capsys.readouterr().err
+    Path(run, "summary.json").write_text("{")
+    assert main(["compare", run]) == 0 and f"first   {run}:oracle: 100.0 %" in capsys.readouterr().out
 
 
 def test_what_is_compared_is_the_episode_that_was_chosen(tmp_path: Path) -> None:

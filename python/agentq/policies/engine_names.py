@@ -32,7 +32,7 @@ def read_name(name: str) -> Path | str:
     `embedded` is the checkpoint that comes with agentq.
 
     Raises:
-        ConfigError: if no engine has this name.
+        ConfigError: if no engine has this name, or a path that begins with ./ does not exist.
     """
     if servers := servers_of(name):
         for server in servers():
@@ -41,6 +41,10 @@ def read_name(name: str) -> Path | str:
         return name
     if name == EMBEDDED and not Path(name).exists():
         return embedded_base()
+    if name.startswith(("./", "hf:./")) and not Path(name.removeprefix("hf:")).exists():  # no name on the hub
+        raise ConfigError(
+            f"the model must be a transformers checkpoint by name or path; got {name}, which does not exist"
+        )
     scheme = re.match(r"\w+(?=:)", name)
     if scheme is None or Path(name).exists():
         return Path(name)

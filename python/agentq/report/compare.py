@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, StoreError
 from agentq.evaluation.comparison import Comparison, compare, compare_seeds
 from agentq.evaluation.outcomes import counted_episode, of_tree
 from agentq.evaluation.stats import wilson
@@ -102,9 +103,11 @@ def read_measured(word: str) -> Measured:
 def _measured(store: RunStore) -> dict[str, str]:
     """The stages that measured a model, in order, and the row of the run's table that each makes."""
     stages = [stage for stage in store.stages() if _MEASURED.fullmatch(stage)]
-    rows = read_summary(store.path / "summary.json")
-    if str(store.config.get("command")).startswith("eval") and len(rows) == len(stages):  # named after its checkpoint
-        return {stage: row.name for stage, row in zip(stages, rows, strict=True)}
+    if str(store.config.get("command")).startswith("eval"):  # rows are named after the checkpoint
+        with suppress(StoreError):  # a damaged table hides no episodes
+            rows = read_summary(store.path / "summary.json")
+            if len(rows) == len(stages):
+                return {stage: row.name for stage, row in zip(stages, rows, strict=True)}
     return {stage: stage.removesuffix("/eval") for stage in stages}
 
 
