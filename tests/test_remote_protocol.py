@@ -112,11 +112,15 @@ HELLO = {"protocol": 1, "name": "fake", "max_steps": 3, "sessions": 1, "deadline
             "wrong in max_steps: input should be greater than or equal to 1",
         ),
         (
+            framed(id=1, result=HELLO | {"name": "a@b"}),
+            "wrong in name: string should match pattern '^[^@]+$', not 'a@b'",
+        ),
+        (
             framed(id=2, result=HELLO),
             "the server at AT must speak the protocol; got a reply must have the id of its call",
         ),
     ],
-    ids=["nothing", "torn", "http", "no object", "out of bounds", "another call"],
+    ids=["nothing", "torn", "http", "no object", "out of bounds", "a name with @", "another call"],
 )
 def test_a_server_that_speaks_otherwise_is_told_in_one_line(answer: bytes, said: str) -> None:
     fake = Fake(answer)

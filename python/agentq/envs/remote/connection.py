@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import selectors
 import time
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from agentq.envs.browser import wire
 from agentq.envs.remote import address
 from agentq.envs.remote.env_process import PROTOCOL
 from agentq.envs.remote.stream import Until
 from agentq.envs.remote.token import find
-from agentq.envs.replies import AboutReply, Count, R, Reply, one_line, read
+from agentq.envs.replies import AboutReply, Count, Line, R, Reply, one_line, read
 from agentq.errors import ConfigError, EnvError
 
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # poll knows no highest descriptor
@@ -33,6 +35,7 @@ class Busy(EnvError):
 class Hello(AboutReply):
     """What a server serves, how many sessions may be open at once, and whether it has an expert."""
 
+    name: Annotated[Line, Field(pattern=r"^[^@]+$")]  # it is called NAME@ADDRESS
     protocol: int
     sessions: Count
     expert: bool = False
