@@ -12,6 +12,7 @@ import agentq
 from agentq import envs
 from agentq.cli import main
 from agentq.errors import ConfigError
+from agentq.recipes.pipeline import Pipeline
 from agentq.store.run import RunStore
 from tests.train_factory import weights
 
@@ -174,3 +175,14 @@ def test_rollouts_per_task_must_be_a_setting(base: Path, tmp_path: Path) -> None
     file.write_text(f"{PARTS}RECIPE = Recipe('x', Training, collect_groups, rft.credit, rft.loss)\n")
     with pytest.raises(ConfigError, match=r"settings of recipe x must have run\.group_size, .*Contests"):
         agentq.train(file, base=base, out=tmp_path / "run", eval={"measure_base": False}, run={"num_tasks": 1})
+
+
+def test_the_display_counts_no_stage_that_a_recipe_collects_by_itself(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, left_out = tmp_path / "own.py", list[str]()
+    file.write_text(f"{PARTS}RECIPE = Recipe('x', Rft, lambda r: None, lambda r: [], rft.loss)\n")
+    monkeypatch.setattr(Pipeline, "leave_out", lambda _, stages: left_out.extend(stages))
+    settings: dict[str, Any] = {"run": {"num_tasks": 1}, "eval": {"measure_base": False, "num_tasks": 1}}
+    agentq.train(file, base=base, out=tmp_path / "run", **settings)
+    assert left_out == ["x/round1/collect", "x/round1/learn"]

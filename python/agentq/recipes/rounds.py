@@ -95,6 +95,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         if number > most:
             break
         recipe.collect(r)
+        if not p.store.note(r.stage):  # filled by a search of the recipe's own, which the display does not see
+            p.leave_out([r.stage])
         found = collected(p.store, r.stage)
         spent = used(p.store, r.stage)
         if spent.get("critic/requests"):
