@@ -13,8 +13,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
 from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
 from agentq.errors import AgentqError, says_no_memory
 from agentq.output import print_json
@@ -88,6 +86,8 @@ def _of_the_system(error: OSError) -> str:
 
 def _last_line(error: BaseException) -> str:
     """`ZeroDivisionError: division by zero`; of pydantic's message, which has many lines, the first fault."""
+    from pydantic import ValidationError  # 0.1 s, which a command without a fault need not take
+
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         return f"{error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r:.60}"
