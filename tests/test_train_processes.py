@@ -42,8 +42,7 @@ LIVES = Path(__file__).with_name("lives")
 
 def loss(learner, batch, settings):
     metrics = RFT.loss(learner, batch, settings)
-    lives = int(LIVES.read_text())
-    if lives and learner.step_count == 2 and learner.ranks.index == 1:
+    if learner.step_count == 2 and learner.ranks.index == 1 and (lives := int(LIVES.read_text())):
         LIVES.write_text(str(lives - 1))
         os.kill(os.getpid(), signal.SIGKILL)
     return metrics
@@ -153,6 +152,18 @@ def test_a_round_is_done_again_when_a_process_dies(
     run("rft", base, tmp_path / "run", (*words("rft"), TWO), recipe=own(1))
     assert (tmp_path / "lives").read_text() == "0"
     assert_equal(tmp_path / "run", whole("rft"), "rft")
+
+
+@pytest.mark.rest
+def test_a_fault_in_a_recipes_file_is_told_at_once(base: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN.replace("    if learner", "    learner.step_count / 0\n    if learner"))
+    recipe = find_recipe(str(file))[2]()
+    with pytest.raises(ConfigError, match=r"own\.py:11: ZeroDivisionError: division by zero \(the traceback is in "):
+        run("rft", base, tmp_path / "run", (*words("rft"), TWO), recipe=recipe)
+    log = tmp_path / "run" / "checkpoints" / "rft.states" / "processes.log"
+    assert log.read_text().count("ZeroDivisionError: division by zero") in (1, 2)  # of each process once
+    assert processes_of(tmp_path) == []
 
 
 @pytest.mark.rest

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterable
 from types import ModuleType
 
+_RUN_PATH = "<run_path>"  # `__name__` in a file that runpy.run_path runs
 _NO_MEMORY = (
     "annot allocate memory",
     "can't allocate memory",
@@ -99,3 +100,12 @@ def line_in(file: str, error: BaseException) -> int | None:
     frames = traceback.walk_tb(error.__traceback__)
     lines = [number for frame, number in frames if os.path.realpath(frame.f_code.co_filename) == file]
     return lines[-1] if lines else None
+
+
+def place_in_run_file(error: BaseException) -> str | None:
+    """`FILE.py:LINE`, the innermost line in the traceback of a file that runpy ran, as a recipe's; None without one."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if isinstance(error, SyntaxError) and any(frame.f_code.co_filename == "<frozen runpy>" for frame, _ in frames):
+        return f"{error.filename}:{error.lineno}"
+    own = [(frame.f_code.co_filename, line) for frame, line in frames if frame.f_globals.get("__name__") == _RUN_PATH]
+    return "{}:{}".format(*own[-1]) if own else None

@@ -14,10 +14,9 @@ import traceback
 from collections.abc import Sequence
 
 from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
-from agentq.errors import AgentqError, says_no_memory
+from agentq.errors import AgentqError, place_in_run_file, says_no_memory
 from agentq.output import print_json
 
-RUN_PATH = "<run_path>"  # `__name__` in a file that runpy.run_path runs
 TRACEBACK = "AGENTQ_TRACEBACK"
 OUTSIDE = "SafetensorError"  # of safetensors; by name, as it may not be loaded
 
@@ -54,25 +53,13 @@ def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:
         return f"interrupted{more}", INTERRUPTED
     if isinstance(error, AgentqError):
         return " ".join(str(error).splitlines()), REFUSED
-    if (place := _in_own_recipe(error)) is not None:
+    if (place := place_in_run_file(error)) is not None:
         return f"{place}: {_last_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
     if isinstance(error, OSError):
         return _of_the_system(error), REFUSED
     if says_no_memory(error) or type(error).__name__ == OUTSIDE:
         return f"the machine must have room for the work; got {_last_line(error)}", REFUSED
     return "this is a fault of agentq itself: please report it with the lines above", FAULT
-
-
-def _in_own_recipe(error: BaseException) -> str | None:
-    """`FILE.py:LINE`, the innermost line of a recipe's file in the traceback; None if there is none.
-
-    `find_recipe` runs the file by runpy, also where `agentq resume` and `agentq fork` do not name it.
-    """
-    frames = list(traceback.walk_tb(error.__traceback__))
-    if isinstance(error, SyntaxError) and any(frame.f_code.co_filename == "<frozen runpy>" for frame, _ in frames):
-        return f"{error.filename}:{error.lineno}"
-    own = [(frame.f_code.co_filename, line) for frame, line in frames if frame.f_globals.get("__name__") == RUN_PATH]
-    return "{}:{}".format(*own[-1]) if own else None
 
 
 def _of_the_system(error: OSError) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentq.errors import AgentqError
+from agentq.errors import AgentqError, place_in_run_file
 from agentq.status import Planned, Show
 from agentq.store.codec import jsonable
 from agentq.store.database import connect
@@ -131,12 +131,26 @@ def main() -> None:
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
+        line = traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
+        if (place := _own_fault(error)) is not None:
+            tell("failed", "ConfigError", f"{place}: {line} (the traceback is in {Path(file).parent}/processes.log)")
         time.sleep(PEERS_S)
-        tell("raised", traceback.format_exception_only(error)[-1].strip().splitlines()[-1])
+        tell("raised", line)
     else:
         sys.stderr.flush()
         os._exit(0)  # all is written; in an orderly end a thread of the process group may abort it
     os._exit(1)  # in an orderly end it would wait for the others
+
+
+def _own_fault(error: Exception) -> str | None:
+    """`FILE.py:LINE` if the recipe's own file is at fault, which would raise again; None if another process may be.
+
+    What a process says when another has died comes from below the line that called it.
+    """
+    place = place_in_run_file(error)
+    raised = traceback.extract_tb(error.__traceback__)[-1]
+    below = place != f"{raised.filename}:{raised.lineno}"
+    return None if isinstance(error, RuntimeError | OSError) and below else place
 
 
 def _end_with_the_run(first: signal.Signals) -> None:
