@@ -230,6 +230,37 @@ def test_search_works_where_a_loop_runs_already() -> None:
     assert asyncio.run(notebook())
 
 
+def test_an_interrupt_ends_a_call_whose_policy_never_waits() -> None:
+    asked, running = 0, list[asyncio.Task[Any]]()
+
+    async def main(call: Any) -> None:
+        running[:] = asyncio.all_tasks()
+        await call
+
+    def interrupted(history: History, k: int) -> list[str]:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            running[0].cancel()  # as Ctrl-C does
+        return both(history, k)
+
+    class Own(Proposes):
+        async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> Any:
+            interrupted(history, k)
+            return self.found
+
+    proposal = agentq.search(Count, 0, both).tree.proposal[1]
+    for policy in (interrupted, Own([proposal])):
+        for call in (
+            agentq.search_async(Count, 0, policy, num_iterations=50),
+            agentq.evaluate_async(policy, Count, 20, in_flight=1),
+        ):
+            asked = 0
+            with pytest.raises(asyncio.CancelledError):
+                asyncio.run(main(call))
+            assert asked == 3
+
+
 def test_an_interrupt_in_a_notebook_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 

@@ -522,7 +522,7 @@ def test_train_visits_every_item_once_an_epoch_in_another_order() -> None:
     assert seen[-1] != first
 
 
-def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path) -> None:
+def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained = Learner(tiny_llama(), learning_rate=1e-2, tokenizer=tokenizer(VOCAB))
     trained.step_sft([sample([1, 2], [3, 4])])
     trained.save(tmp_path / "model")
@@ -533,6 +533,7 @@ def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path) -> No
     for name, p in again.model.named_parameters():
         assert torch.equal(p, trained.model.get_parameter(name))
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    assert capsys.readouterr().err == ""  # no progress bars
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a checkpoint"])

@@ -78,7 +78,8 @@ def test_a_mistake_costs_nothing_but_its_step() -> None:
 
 def test_worlds_of_tools_are_refused() -> None:
     class Tools:
-        language, tools = "tool", ()
+        language = "tool"
+        tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]  # noqa: RUF012
 
         def reset(self, seed: int) -> dict[str, str]:
             return {"instruction": "q", "text": "t"}
@@ -86,7 +87,6 @@ def test_worlds_of_tools_are_refused() -> None:
         def step(self, command: str, element: int | None, text: str | None) -> dict[str, str]:
             return {"text": "t"}
 
-    Tools.tools = []  # type: ignore[assignment]
     envs.register("tools-for-trl", Tools)
     with pytest.raises(ConfigError, match="must be web commands, code or lines; got tool"):
         factory("tools-for-trl")

@@ -31,7 +31,7 @@ from agentq.errors import ConfigError, ModelError
 from agentq.learn.recompute import layers_of
 from agentq.policies.adapters import TRAINED, base_of, merged
 from agentq.policies.renderer import load_tokenizer
-from agentq.policies.saved import complete
+from agentq.policies.saved import complete, without_bars
 from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import replaced
 from agentq.types import Sample
@@ -169,7 +169,7 @@ class Placed:
         first = self.ranks.first
         model = self.whole(here=first) if adapters_only else self.merged(here=first)
         if first:
-            with replaced(path) as beside:
+            with replaced(path) as beside, without_bars():
                 model.save_pretrained(
                     beside, **({"selected_adapters": [TRAINED]} if adapters_only else _as_loaded(model))
                 )

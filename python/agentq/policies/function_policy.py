@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ class FunctionPolicy:
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`. Raises ModelError if the function returns something else."""
+        await asyncio.sleep(0)  # a plain function never waits, so this alone lets an interrupt in
         given = self.answer(history, k)
         texts = await given if inspect.isawaitable(given) else given
         if (
@@ -71,6 +73,7 @@ class CheckedPolicy:
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`. Raises ModelError if the policy returns something else than 1 to k proposals."""
+        await asyncio.sleep(0)  # as above
         given: Any = self.given.propose(history, k, seed=seed, temperature=temperature)
         found = await given if inspect.isawaitable(given) else given
         name = f"{type(self.given).__name__}.propose"

@@ -1,10 +1,12 @@
-"""What a saved checkpoint needs beside transformers' own files, so that other programs read it as its base."""
+"""Saving a checkpoint: what other programs need beside transformers' own files to read it as its base."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,18 @@ from agentq.errors import StoreError
 PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 _PARTS = (".safetensors", ".json", ".jinja", ".model")  # the files of a checkpoint, and of its tokenizer
 _TEXTS = ("README.md", "LICENSE", ".gitattributes", "merges.txt", "vocab.txt")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Without transformers' progress bars, which would fill a notebook; those of a download stay."""
+    from transformers.utils.logging import set_tqdm_hook
+
+    before = set_tqdm_hook(lambda bar, args, options: bar(*args, **{**options, "disable": True}))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(before)
 
 
 def check_replaceable(path: Path) -> None:

@@ -25,6 +25,7 @@ from agentq.policies.placement import told
 from agentq.policies.prefix import PrefixCache
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer, end_ids_of, load_tokenizer
+from agentq.policies.saved import without_bars
 from agentq.policies.stepping import Stepping
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
@@ -144,7 +145,7 @@ class TransformersEngine:
         weights = load_weights(checkpoint)
         if weights.keys() - TIED == self.model.state_dict().keys() - TIED:
             return weights
-        with suppress(OSError, ValueError, RuntimeError):  # the files' own names are then told to be wrong
+        with without_bars(), suppress(OSError, ValueError, RuntimeError):  # the files' names are then told to be wrong
             dtype = self.model.get_input_embeddings().weight.dtype
             loaded, info = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, output_loading_info=True)
             if not any(info.values()):
@@ -233,7 +234,8 @@ def load_checkpoint(
         torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         tokenizer = load_tokenizer(path)
-        model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True, **chosen)
+        with without_bars():
+            model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True, **chosen)
         model = model.to(device, type_on_cpu(model) if device == "cpu" and dtype == "auto" else None)
     except Exception as error:  # damaged files raise bare exceptions of safetensors and tokenizers
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
