@@ -38,6 +38,10 @@ LINES: Lines = {
     ],
     ("envs/contract.py", "test_tools"): [('if list(getattr(env, "tools", [])) != known:', "if False:")],
     ("envs/makers.py", "test_gymnasium"): [("_here.update([name] if here else [])", "_here.add(name)")],
+    ("envs/own_env.py", "test_contract"): [
+        ('kept is own or kept is getattr(own, "__dict__", own)', "kept is own"),
+        ('self._apart("restore", token.token)', "pass"),
+    ],
     ("envs/replies.py", "test_contract"): [("float(told) if isinstance(told, bool) else told", "told")],
     ("report/picture.py", "test_picture"): [
         ('_CALL.sub(r"\\1 \\2", text)', "text"),

@@ -105,6 +105,14 @@ LINES: Lines = {
         ("wanted = 1 if small else cores", "wanted = cores"),
         ("if len(devices) > 1:", "if len(devices) > 9:"),
     ],
+    ("function_policy.py", "test_api::test_an_interrupt_ends_a_call_whose_policy_never_waits"): [
+        ("await asyncio.sleep(0)  # a plain function", "pass  # a plain function"),
+        ("await asyncio.sleep(0)  # as above", "pass  # as above"),
+    ],
+    ("openai_chats.py", "test_openai_deviations::test_usage_of_one_of_several_choices_stands_for_all"): [
+        ("if self.counts_one:", "if True:"),
+        ("if self.counts_one:", "if False:"),
+    ],
 }  # fmt: skip
 
 FAULTS = faults_of("python/agentq/policies", LINES)
