@@ -16,6 +16,7 @@ import pytest
 
 from agentq.cli import main
 from agentq.cli.app import COMMANDS
+from agentq.cli.faults import tell
 from agentq.errors import ConfigError, ModelError
 from agentq.policies.engine_names import check_checkpoint
 from agentq.policies.openai_client import Refused
@@ -118,6 +119,8 @@ def test_the_line_to_go_on_with_can_be_pasted(
     failing(KeyboardInterrupt(), monkeypatch)
     assert main(["settings", "--run.out", "tr 1é"]) == 130
     assert capsys.readouterr().err == "agentq: interrupted; go on with: agentq settings --run.out 'tr 1é'\n"
+    assert tell(KeyboardInterrupt(), ["doctor", "embedded"]) == 130  # which keeps nothing to go on with
+    assert capsys.readouterr().err == "agentq: interrupted\n"
 
 
 def test_a_recipe_file_that_raises_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

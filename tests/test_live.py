@@ -186,7 +186,7 @@ def test_a_spent_budget_ends_a_run_with_what_was_found(browser: BrowserPool, cal
         solution = solved(Budgeted(engine, budget), site, browser, told)
     assert len(engine.asked) == calls
     assert solution.outcome is Outcome.NOT_FOUND
-    assert budget.ended == f"a run may take at most {calls} calls; got {calls}"
+    assert budget.ended == f"the limit of {calls} calls is reached"
     assert site.posts == [] and told.asked == []  # the judge approved of nothing yet
     assert solution.commands == () or solution.commands[0] in ("TYPE [2] Ann", "CLICK [1]")
 

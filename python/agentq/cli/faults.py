@@ -18,6 +18,7 @@ from agentq.errors import AgentqError, place_in_run_file, says_no_memory
 from agentq.output import print_json
 
 TRACEBACK = "AGENTQ_TRACEBACK"
+KEEP_NOTHING = (["run"], ["doctor"], ["view"], ["env"])  # commands that begin anew when they are repeated
 OUTSIDE = "SafetensorError"  # of safetensors; by name, as it may not be loaded
 
 
@@ -49,7 +50,7 @@ def _kind(error: BaseException, code: int) -> str:
 
 def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
-        more = "" if words[:1] == ["run"] else f"; go on with: {shlex.join(['agentq', *words])}"
+        more = "" if words[:1] in KEEP_NOTHING else f"; go on with: {shlex.join(['agentq', *words])}"
         return f"interrupted{more}", INTERRUPTED
     if isinstance(error, AgentqError):
         return " ".join(str(error).splitlines()), REFUSED

@@ -28,7 +28,7 @@ class Budget:
         if not self.ended:
             for what, used, most in self.spent():
                 if used >= most:
-                    self.ended = f"a run may take at most {most:g} {what}; got {used:g}"
+                    self.ended = f"the limit of {most:g} {what} is reached"
         if self.ended:
             raise BudgetSpent(self.ended)
 
