@@ -72,7 +72,8 @@ class StageLine:
         """Successes of the items done now with a 95 % interval, rollouts, faults, tokens, time, money, memory."""
         if self.seen:
             low, high = wilson(self.wins, self.seen)
-            yield f"{self.wins} of {self.seen} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
+            last = "the last " if self.seen < self.done else ""  # an earlier process did the others
+            yield f"{self.wins} of {last}{self.seen} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
         rollouts = sum(n for _, n in self.growing.values())
         yield f"{rollouts} rollout{'s' * (rollouts > 1)} of unfinished trees" if rollouts else ""
         yield f"{self.broken} broken by the world, the last: {self.message}" if self.broken else ""
