@@ -223,6 +223,11 @@ def test_the_twins_are_one_function_each() -> None:
         assert f"`{name}_async` is the same" in (sync.__doc__ or "") or name == "train"
 
 
+def test_pythons_prompt_shows_what_print_shows() -> None:
+    for found in (agentq.search(Count, 0, both), agentq.evaluate(both, Count, 7)):
+        assert repr(found) == str(found) == found.show()
+
+
 def test_search_works_where_a_loop_runs_already() -> None:
     async def notebook() -> bool:
         return agentq.search(Count, 0, both, num_iterations=12, num_proposals=2).success

@@ -17,7 +17,7 @@ from agentq.store.records import TreeRecord
 from agentq.types import PreferencePair, Trajectory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SearchResult:
     """One searched tree. To wrap a stored tree, pass one of `RunStore.trees`: `SearchResult(tree)`."""
 
@@ -61,14 +61,14 @@ class SearchResult:
         """The same picture as an SVG document; a notebook displays it automatically."""
         return svg_picture(self.tree, max_rows)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.show()
 
     def _repr_html_(self) -> str:
         return self.svg()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
     """One episode per held-out task, in the order of the tasks."""
 
@@ -112,7 +112,7 @@ class Evaluation:
         """
         return compare(self.episodes, other.episodes)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         low, high = self.interval
         more = f", {self.broken} broken by the world" if self.broken else ""
         if not isclose(self.mean_return, self.rate, abs_tol=1e-9):
@@ -148,7 +148,7 @@ class Rungs(list[RungResult]):
             lines.append(f"{rung.name:<{width}}  {found}{more}")
         return "\n".join(lines)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.show()
 
     def _repr_html_(self) -> str:
