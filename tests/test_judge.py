@@ -108,5 +108,5 @@ def test_a_search_ends_with_what_it_has_when_its_budget_is_spent() -> None:
 def test_a_budget_says_what_was_spent() -> None:
     budget = Budget(calls=0)
     engine = Budgeted(Scripted(lambda role, text: STOP), budget)
-    with pytest.raises(BudgetSpent, match="at most 0 calls; got 0"):
+    with pytest.raises(BudgetSpent, match="the limit of 0 calls is reached"):
         asyncio.run(ModelPolicy(engine).propose(History("go", Observation("heading A")), 1, seed=0))
