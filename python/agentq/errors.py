@@ -109,3 +109,13 @@ def place_in_run_file(error: BaseException) -> str | None:
         return f"{error.filename}:{error.lineno}"
     own = [(frame.f_code.co_filename, line) for frame, line in frames if frame.f_globals.get("__name__") == _RUN_PATH]
     return "{}:{}".format(*own[-1]) if own else None
+
+
+def in_one_line(error: BaseException) -> str:
+    """`ZeroDivisionError: division by zero`; of pydantic's message, which has many lines, the first fault."""
+    from pydantic import ValidationError  # 0.1 s, which a command without a fault need not take
+
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r:.60}"
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
-from agentq.errors import AgentqError, place_in_run_file, says_no_memory
+from agentq.errors import AgentqError, in_one_line, place_in_run_file, says_no_memory
 from agentq.output import print_json
 
 TRACEBACK = "AGENTQ_TRACEBACK"
@@ -55,31 +55,21 @@ def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, AgentqError):
         return " ".join(str(error).splitlines()), REFUSED
     if (place := place_in_run_file(error)) is not None:
-        return f"{place}: {_last_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
+        return f"{place}: {in_one_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
     if isinstance(error, OSError):
         return _of_the_system(error), REFUSED
     if says_no_memory(error) or type(error).__name__ == OUTSIDE:
-        return f"the machine must have room for the work; got {_last_line(error)}", REFUSED
+        return f"the machine must have room for the work; got {in_one_line(error)}", REFUSED
     return "this is a fault of agentq itself: please report it with the lines above", FAULT
 
 
 def _of_the_system(error: OSError) -> str:
-    reason = error.strerror or _last_line(error)
+    reason = error.strerror or in_one_line(error)
     if error.filename is not None:
         return f"{error.filename} must be readable, and writable where agentq writes; got {reason}"
     if error.errno == errno.ENOSPC:
         return f"files must be writable; got {reason.lower()}: make room and run it again"
     return f"files and servers must be within reach; got {reason} ({TRACEBACK}=1 shows where)"
-
-
-def _last_line(error: BaseException) -> str:
-    """`ZeroDivisionError: division by zero`; of pydantic's message, which has many lines, the first fault."""
-    from pydantic import ValidationError  # 0.1 s, which a command without a fault need not take
-
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r:.60}"
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
 
 
 def _stdout_is_gone() -> bool:

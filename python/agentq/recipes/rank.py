@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentq.errors import AgentqError, place_in_run_file
+from agentq.errors import AgentqError, in_one_line, place_in_run_file
 from agentq.status import Planned, Show
 from agentq.store.codec import jsonable
 from agentq.store.database import connect
@@ -131,7 +131,7 @@ def main() -> None:
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        line = traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
+        line = in_one_line(error)
         if (place := _own_fault(error)) is not None:
             tell("failed", "ConfigError", f"{place}: {line} (the traceback is in {Path(file).parent}/processes.log)")
         time.sleep(PEERS_S)

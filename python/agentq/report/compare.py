@@ -87,8 +87,8 @@ def read_measured(word: str) -> Measured:
     run, _, rung = (word, "", "") if Path(word).is_dir() or ":" not in word else word.rpartition(":")
     with RunStore.read(Path(run)) as store:
         known = _measured(store)
-        kept = [s for s in store.stages() if s in known or store.count(s, TREE) or store.count(s, TRAJECTORY)]
-        named = [stage for stage in kept if rung in (stage, known.get(stage))] if rung else list(known)
+        stages = [stage for stage in store.stages() if rung in (stage, known.get(stage))] if rung else known
+        named = [s for s in stages if s in known or store.count(s, TREE) or store.count(s, TRAJECTORY)]
         if not named or not known:
             rungs = ", ".join(known.values()) or "none"
             raise ConfigError(f"{run} must have measured {rung or 'a model'}; it has {rungs}")

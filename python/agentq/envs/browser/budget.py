@@ -9,9 +9,9 @@ MAX_TOKENS = 4000
 _TOKEN = re.compile(r"\w{1,6}|[^\w\s]")  # a word piece has about six letters, as with subword tokenizers
 
 
-def tokens(text: str) -> int:
-    """An estimate of the tokens of `text`, the same for every model."""
-    return sum(1 for _ in _TOKEN.finditer(text))
+def tokens(text: str, most: int | None = None) -> int:
+    """An estimate of the tokens of `text`, the same for every model. It is read until there are `most`."""
+    return sum(1 for _ in islice(_TOKEN.finditer(text), most))
 
 
 def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
@@ -21,7 +21,7 @@ def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
     """
     room = max_tokens
     for i, line in enumerate(lines):
-        room -= sum(1 for _ in islice(_TOKEN.finditer(line), room + 1))  # a line of megabytes is not read to its end
+        room -= tokens(line, room + 1)  # a line of megabytes is not read to its end
         if room < 0:
             kept = lines[:i] or [head(line, max_tokens)]
             return [*kept, f"cut {len(lines) - i} lines"], len(lines) - i
