@@ -14,6 +14,13 @@ import pytest
 import agentq
 
 PACKAGE = Path(agentq.__file__).parent
+# What environments in another Python import, which has neither agentq nor what agentq needs.
+ELSEWHERE = [
+    *(f"agentq.envs.remote.{name}" for name in ("start", "env_process", "browsergym", "axtree", "textworld_games")),
+    *(f"agentq.envs.browser.{name}" for name in ("wire", "processes")),
+    "agentq.envs.contract",
+    "agentq.errors",
+]
 HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "peft", "accelerate")
 
 # Each folder with the folders it may import from; the modules of OPEN_TO_ALL are open to all. From DESIGN: types,
@@ -134,6 +141,20 @@ def test_imports_run_one_way():
             if top == "agentq" and target not in OPEN_TO_ALL | ALLOWED.get(folder, {target}):
                 wrong.append(f"{source.relative_to(PACKAGE)} imports {module}")
     assert wrong == []
+
+
+def test_the_other_python_needs_the_standard_library_only() -> None:
+    for module in ELSEWHERE:
+        source = (PACKAGE / Path(*module.split(".")[1:])).with_suffix(".py").read_text()
+        tree = ast.parse(source, feature_version=(3, 9))
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                known = name.startswith(tuple(ELSEWHERE)) or name.partition(".")[0] in sys.stdlib_module_names
+                assert known or name.partition(".")[0] in ("browsergym", "gymnasium"), f"{module} imports {name}"
 
 
 def test_no_file_has_over_300_lines():

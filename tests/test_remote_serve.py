@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import signal
 import socket
@@ -27,14 +26,6 @@ from tests.browser_lab import living
 from tests.reads import made
 from tests.recipes_factory import Quiet
 from tests.remote_lab import FRAIL, OWN, begun, gone, process
-
-PACKAGE = Path(envs.__file__).parents[1]
-ELSEWHERE = [
-    *(f"agentq.envs.remote.{name}" for name in ("start", "env_process", "browsergym", "axtree", "textworld_games")),
-    *(f"agentq.envs.browser.{name}" for name in ("wire", "processes")),
-    "agentq.envs.contract",
-    "agentq.errors",
-]
 
 
 @contextmanager
@@ -224,17 +215,3 @@ def test_a_run_keeps_no_token_and_goes_on_with_another(
     kept = [said, *(each.read_bytes() for each in out.rglob("*") if each.is_file())]
     assert len(set(tokens)) == 2 and len(kept) > 3
     assert not any(token.encode() in each for token in tokens for each in kept)
-
-
-def test_the_other_python_needs_the_standard_library_only() -> None:
-    for module in ELSEWHERE:
-        source = (PACKAGE / Path(*module.split(".")[1:])).with_suffix(".py").read_text()
-        tree = ast.parse(source, feature_version=(3, 9))
-        for node in ast.walk(tree):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                assert node.module is not None
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            for name in names:
-                known = name.startswith(tuple(ELSEWHERE)) or name.partition(".")[0] in sys.stdlib_module_names
-                assert known or name.partition(".")[0] in ("browsergym", "gymnasium"), f"{module} imports {name}"

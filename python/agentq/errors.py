@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import sys
 import traceback
 from collections.abc import Iterable
 from types import ModuleType
@@ -113,9 +114,8 @@ def place_in_run_file(error: BaseException) -> str | None:
 
 def in_one_line(error: BaseException) -> str:
     """`ZeroDivisionError: division by zero`; of pydantic's message, which has many lines, the first fault."""
-    from pydantic import ValidationError  # 0.1 s, which a command without a fault need not take
-
-    if isinstance(error, ValidationError):
+    pydantic = sys.modules.get("pydantic")  # not imported here: environments in another Python need none
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
         first = error.errors(include_url=False)[0]
         return f"{error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r:.60}"
     return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
