@@ -250,6 +250,14 @@ def test_a_fork_needs_a_run_at_rest_and_a_new_directory(made: Path, tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
+def test_a_fork_of_a_read_only_run_needs_no_lock(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (made / ".lock").unlink(missing_ok=True)
+    (made / ".lock").mkdir()  # no lock can be had, as on a file system that is read-only
+    monkeypatch.setattr("os.access", lambda path, mode: path != made)
+    fork(made, tmp_path / "new")
+    assert command_of(tmp_path / "new") == command_of(made)
+
+
 def test_a_merged_run_goes_on_by_the_shards_command_without_the_shard(tmp_path: Path) -> None:
     for number in (1, 2):
         config = AgentQ.model_validate({"run": {"shard": f"{number}/2"}}).to_dict() | {"command": "train agent_q"}
@@ -267,6 +275,7 @@ def test_runs_are_listed_with_their_states(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fork(made, tmp_path / "deep" / "er" / "fork")
+    (tmp_path / "deep" / "back").symlink_to(tmp_path)  # through which `made` and others are found again
     with RunStore.open(tmp_path / "deep" / "er" / "fork", CONFIG) as store:
         note_finished(store)
     cost = {"env_steps": 1, "prompt_tokens": 7, "generated_tokens": 3, "seconds": 2.0}
@@ -279,8 +288,10 @@ def test_runs_are_listed_with_their_states(
     with RunStore.open(tmp_path / "odd", CONFIG) as store:
         store.set_note(COMMAND, ["no", "object"])  # type: ignore[arg-type]
     held = Lock(made)
-    rows = {Path(row.run).name: row for row in list_runs(tmp_path)}
+    listing = list(list_runs(tmp_path))
     held.close()
+    rows = {Path(row.run).name: row for row in listing}
+    assert len(listing) == len(rows) and rows["run"].run == str(made)
     assert {name: row.state for name, row in rows.items()} == {
         "fork": "finished", "run": "running", "torn": "damaged", "bad": "damaged", "odd": "damaged"
     }  # fmt: skip

@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,8 @@ def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = Fa
     check_directory(out)
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"--out must be a new directory; got {out}, which is not empty")
-    with closing(Lock(run)), RunStore.read(run) as source:
+    at_rest = closing(Lock(run)) if os.access(run, os.W_OK) else nullcontext()  # nobody writes what is read-only
+    with at_rest, RunStore.read(run) as source:
         config = _with(source.config, words, folder, given, learn_again)
         trained = source.config["command"].removeprefix("train ")  # the name of its stages
         if learn_again and f"{trained}/round1/collect" not in source.stages():

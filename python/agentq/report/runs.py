@@ -57,8 +57,8 @@ def list_runs(folder: Path) -> Iterator[RunRow]:
     if (folder / "config.json").exists():
         yield _row(folder)
         return
-    found = [each.parent for n in range(1, DEEP + 1) for each in folder.glob(f"{'*/' * n}run.sqlite")]
-    for path in sorted(found):
+    found = [each.parent for n in range(DEEP, 0, -1) for each in folder.glob(f"{'*/' * n}run.sqlite")]
+    for path in sorted({path.resolve(): path for path in found}.values()):  # of links to one run, the shortest path
         yield _row(path)
 
 
