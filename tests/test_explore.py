@@ -102,6 +102,8 @@ def test_a_task_of_one_step_is_tried_by_the_action_that_ends_it() -> None:
     assert found["Equal"].holds is False and "is not deterministic: reward" in found["Equal"].said
     rich = type("Rich", (Question,), {"drawn": iter([7.0] * 1000)})
     assert "a return must be in [0, 1]; got 7" in str([each.said for each in findings(rich).values()])
+    rounded = type("Rounded", (Question,), {"drawn": iter([sum([0.05] * 20)] * 1000)})
+    assert "a return" not in str([each.said for each in findings(rounded).values()])
 
 
 def test_dice_that_sessions_share_are_found_without_an_expert() -> None:

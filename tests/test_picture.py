@@ -67,6 +67,8 @@ def test_a_picture_says_that_returns_are_not_in_bounds(tree: TreeRecord) -> None
     assert text_picture(tree).splitlines()[1] == (
         "4 rollouts, 8 nodes, solved in 2 steps, returns from -0.5 to 3: search expects them in [0, 1]"
     )
+    tree.value_sum[[5, 6]] = 2, -0.5
+    assert text_picture(tree).splitlines()[1].endswith("returns from -0.5 to 1: search expects them in [0, 1]")
 
 
 def test_a_picture_says_what_the_world_broke(tree: TreeRecord) -> None:

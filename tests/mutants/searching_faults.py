@@ -46,7 +46,7 @@ LINES: Lines = {
          "self.policy.propose(node.history, k, seed=seed)"),
         ("self._sample(node, rollout, self.settings.num_proposals)", "self._sample(node, rollout, 5)"),
         ("Stream.TREE, number", "Stream.BRANCH, number"),
-        ("self.forest.tell_one(ticket, node.total)", "self.forest.tell_one(ticket, node.result.reward)"),
+        ("self.forest.tell_one(ticket, taken)", "self.forest.tell_one(ticket, node.result.reward)"),
         ("self.forest.set_terminal([ticket])", "pass"),
         ("self.left -= len(tickets)", "pass"),
         ("self.succeeded and self.settings.stop_on_success", "self.settings.stop_on_success"),

@@ -15,7 +15,7 @@ from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.calls import call, session
 from agentq.envs.explore import refused
 from agentq.envs.page import first_difference
-from agentq.envs.protocol import Env, can_fork, can_restore
+from agentq.envs.protocol import ROUNDING, Env, can_fork, can_restore
 from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
@@ -197,7 +197,7 @@ def pays(case: Case) -> None:
             assert over or not result.success, f"{action} is a success, and the episode goes on"
             if over:
                 break
-        assert 0 <= total <= 1, f"a return must be in [0, 1]; got {total:g}"
+        assert -ROUNDING <= total <= 1 + ROUNDING, f"a return must be in [0, 1]; got {total:g}"
 
 
 def fits(case: Case) -> None:

@@ -10,6 +10,7 @@ from agentq.types import EnvAction, Observation, StepResult, Task
 
 RESETS = 2  # attempts at a task's first page before the task counts as broken
 BROKEN_IN_A_ROW = 8  # consecutive tasks without a first page that end a run
+ROUNDING = 1e-6  # of a return in [0, 1]: twenty rewards of 0.05 add up to more than 1
 
 
 class Env(Protocol):

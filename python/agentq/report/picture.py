@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from agentq.envs.protocol import ROUNDING
 from agentq.error_kinds import REPLAY_MISMATCH
 from agentq.evaluation.outcomes import counted_end, judged, solved
 from agentq.report.examples import action_text
@@ -15,7 +16,6 @@ from agentq.store.records import EXHAUSTED, TreeRecord
 
 ROW_PX, INDENT_PX, TOP_PX, COLUMN_PX = 24, 22, 58, 56
 MAX_ROWS, MAX_LETTERS = 40, 48
-ROUNDING = 1e-6  # of returns in [0, 1]
 _CALL = re.compile(r'\{"name": "([^"\\]+)", "arguments": (\{.*\})\}\Z', re.DOTALL)
 GREY = 'fill="#57606a"'
 
@@ -165,8 +165,8 @@ def _summary(tree: TreeRecord, end: int) -> str:
     broken = f", {sum(faults.values())} broken by the world ({', '.join(faults)}{hint})" if faults else ""
     tried = tree.visit_count > 0
     mean = tree.value_sum[tried] / tree.visit_count[tried]
-    odd = mean[(mean < -ROUNDING) | (mean > 1 + ROUNDING)]
-    returns = f", returns from {odd.min():g} to {odd.max():g}: search expects them in [0, 1]" if len(odd) else ""
+    odd = bool(((mean < -ROUNDING) | (mean > 1 + ROUNDING)).any())
+    returns = f", returns from {mean.min():g} to {mean.max():g}: search expects them in [0, 1]" if odd else ""
     return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}{broken}{returns}"
 
 

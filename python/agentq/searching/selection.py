@@ -10,11 +10,12 @@ import numpy as np
 
 from agentq._core import Forest
 from agentq.config import GO_WIDER, Selection, check_search
+from agentq.envs.protocol import ROUNDING
 from agentq.errors import ConfigError, check_integers, check_numbers
 from agentq.seeds import Stream, derive_seed, task_seed
 from agentq.types import Proposal, Task
 
-__all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "check_return", "forest_for", "priors"]
+__all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors", "taken_return"]
 
 NEED_PRIORS = ("puct", "gumbel")
 _AT_LEAST_1 = ("num_iterations", "num_proposals", "leaves_in_flight")
@@ -96,13 +97,21 @@ def check_forest(forest: Forest, settings: SearchSettings, task: Task) -> None:
             raise ValueError(f"forest.{name} must be {want!r} for this search; got {got!r}")
 
 
-def check_return(selection: Selection, env: str, value: float) -> None:
-    """Raises ConfigError if the selection rule cannot take an episode's return."""
-    if selection == "thompson_beta" and not 0 <= value <= 1:
+def taken_return(selection: Selection, env: str, value: float) -> float:
+    """An episode's return as the selection rule takes it: without what rounding added.
+
+    Raises:
+        ConfigError: if the rule cannot take it.
+    """
+    if selection != "thompson_beta":
+        return value
+    taken = min(max(value, 0.0), 1.0)
+    if abs(taken - value) > ROUNDING:
         raise ConfigError(
             f"the returns of {env} must be in [0, 1] for search.selection thompson_beta; got {value:g}: "
             "use thompson_gaussian"
         )
+    return taken
 
 
 def priors(proposals: Sequence[Proposal]) -> np.ndarray:

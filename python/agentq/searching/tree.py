@@ -34,7 +34,7 @@ from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, broken_tree
 from agentq.searching.nodes import Node, ranked_children, record
 from agentq.searching.partial import PartialTrees
-from agentq.searching.selection import NEED_PRIORS, SearchSettings, check_return, forest_for, priors
+from agentq.searching.selection import NEED_PRIORS, SearchSettings, forest_for, priors, taken_return
 from agentq.searching.session import TRIES, SearchSession
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
@@ -254,9 +254,9 @@ class TreeSearch:
             self._break(ticket, node, node.fault)
         else:
             assert node.history is not None and node.result is not None
-            check_return(self.settings.selection, self.task.env, node.total)
+            taken = taken_return(self.settings.selection, self.task.env, node.total)
             self.forest.set_terminal([ticket])
-            self.forest.tell_one(ticket, node.total)
+            self.forest.tell_one(ticket, taken)
             self.ends.append(node)
             self.counts["iterations"] += 1
             self.succeeded |= node.won
