@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import agentq
@@ -435,6 +436,21 @@ def test_search_has_the_defaults_of_the_settings() -> None:
             lambda: agentq.search(Count, 0, both, critic=Ranks(None)),
             ModelError,
             "must return a list of numbers; got None",
+        ),
+        (
+            lambda: agentq.search(Count, 0, both, critic=lambda h, actions: {0.2, 0.7}),
+            ModelError,
+            "a list of numbers; got {0.",
+        ),
+        (
+            lambda: agentq.search(Count, 0, both, critic=lambda h, actions: {0: 0.2, 1: 0.7}),
+            ModelError,
+            "must return a list of numbers; got {0: 0.2, 1: 0.7}",
+        ),
+        (
+            lambda: agentq.search(Count, 0, both, critic=lambda h, actions: np.ones((2, 2))),
+            ModelError,
+            "must return a list of numbers; got array([[1., 1.], [1., 1.]])",
         ),
         (lambda: agentq.train("rft", out="never", env=Count()), ConfigError, "got an instance of Count"),  # type: ignore[arg-type]
         (lambda: agentq.train("rft", out="never", env=None), ConfigError, "env must be a name, or a class or function"),  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Any
 
 from agentq.critics.protocol import Critic
@@ -47,9 +47,12 @@ class CheckedCritic:
 def _checked(called: str, scores: Any, n: int) -> list[float]:
     """The `n` numbers that were returned. Raises ModelError if they are others."""
     try:
+        if isinstance(scores, Mapping | Set):  # their order is not that of the actions
+            raise TypeError
         found = [float(score) for score in scores]
     except (TypeError, ValueError):
-        raise ModelError(f"{called} must return a list of numbers; got {scores!r:.60}") from None
+        got = " ".join(repr(scores).split())
+        raise ModelError(f"{called} must return a list of numbers; got {got:.60}") from None
     if len(found) != n:
         raise ModelError(f"{called} must return a number per action, here {n}; got {len(found)}")
     if wrong := [score for score in found if not (math.isfinite(score) and 0.0 <= score <= 1.0)]:
