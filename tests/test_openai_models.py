@@ -72,6 +72,7 @@ NO_ROUTE = {"error": {"message": "no such route"}}
         (b"<html>welcome</html>", 200),
         ({"type": "error", "error": {"message": "anthropic-version: header is required"}}, 400),  # Anthropic
         ({"type": "error", "error": {"message": "x-api-key header is required"}}, 401),
+        (b"Internal Server Error", 500),  # transformers serve without a hub's cache
     ],
 )
 def test_a_named_model_is_asked_for_whatever_the_list(
@@ -168,7 +169,7 @@ def test_an_address_without_v1_is_told(model: str, chat: FakeOpenAI, open_engine
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("lists", [(NO_ROUTE, 404), (b"", 200)])  # mlx_lm's server without a hub's cache: b""
+@pytest.mark.parametrize("lists", [(NO_ROUTE, 404), (b"", 200), (b"", 500)])  # the last two without a hub's cache
 def test_without_a_list_the_model_must_be_named(
     lists: tuple[Any, int], chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float, crowded_s
         if not model or error.status not in UNLISTED:
             raise _without_list(server, error) from None
     except Failing as error:
-        if not model or not isinstance(error.__cause__, BadAnswer):
+        if not model or not _no_list(error):
             raise _with_address(server, error, f"; name the model by {server.url}#MODEL") from error.__cause__
     cards = {card.id: card for card in every if not card.id.startswith(OURS)}  # an earlier run may have left adapters
     wrong = ConfigError(
@@ -84,9 +84,14 @@ def _with_address(server: OpenAIClient, error: Failing, otherwise: str = "") -> 
 
     `otherwise`: what may help if it has it.
     """
-    if not isinstance(error.__cause__, BadAnswer):
+    if not _no_list(error):
         return error
     return Failing(f"{error}{otherwise if server.url.endswith('/v1') else V1}")
+
+
+def _no_list(error: Failing) -> bool:
+    """Whether the server answers, and not as OpenAI's. Transformers' fails at /models if there is no hub's cache."""
+    return isinstance(error.__cause__, BadAnswer) or getattr(error.__cause__, "kind", "") == "HTTP 500"
 
 
 def _without_list(server: OpenAIClient, error: Refused) -> ModelError:
