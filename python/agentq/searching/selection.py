@@ -106,7 +106,7 @@ def taken_return(selection: Selection, env: str, value: float) -> float:
     if selection != "thompson_beta":
         return value
     taken = min(max(value, 0.0), 1.0)
-    if not abs(taken - value) <= ROUNDING:  # true of NaN, too
+    if abs(taken - value) > ROUNDING:
         raise ConfigError(
             f"the returns of {env} must be in [0, 1] for search.selection thompson_beta; got {value:g}: "
             "use thompson_gaussian"
