@@ -1,4 +1,4 @@
-"""Held-out success of a checkpoint: python examples/evaluate_checkpoint.py CHECKPOINT [ENVIRONMENT]"""
+"""Measure a checkpoint on held-out tasks: python examples/evaluate_checkpoint.py CHECKPOINT [ENVIRONMENT]"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Preference pairs of a run as JSON lines: python examples/export_pairs.py RUN STAGE CHECKPOINT > pairs.jsonl"""
+"""Write a run's preference pairs as JSON lines: python examples/export_pairs.py RUN STAGE CHECKPOINT > pairs.jsonl"""
 
 import json
 import sys

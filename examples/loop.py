@@ -1,4 +1,4 @@
-"""Search, pairs, DPO, measure, by hand: python examples/loop.py python/agentq/models/base my-model
+"""The loop by hand: search, pairs, DPO, evaluation: python examples/loop.py python/agentq/models/base my-model
 
 Takes under a minute on a CPU. The embedded base has never seen such pages: it mostly learns to press a button.
 """
@@ -30,7 +30,7 @@ if len(sys.argv) != 3:
     sys.exit(__doc__)
 base, new = sys.argv[1:]
 found = [agentq.search(Buttons, task, base, temperature=1.0) for task in range(32)]
-pairs = [pair for result in found for pair in result.pairs()]  # of two actions on a page, the better and the worse
+pairs = [pair for result in found for pair in result.pairs()]  # each: two actions on one page, a better and a worse one
 print(f"{sum(result.success for result in found)} of {len(found)} tasks solved by search, {len(pairs)} pairs")
 
 learner = agentq.Learner.from_checkpoint(base, learning_rate=3e-4)

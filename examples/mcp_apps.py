@@ -1,4 +1,4 @@
-"""An MCP server as an environment: the everyday apps of `apps`, called as tools.
+"""An MCP server as an environment: the apps of the environment `apps`, called as tools.
 
 agentq env check examples/mcp_apps.py:make
 agentq eval CHECKPOINT --env examples/mcp_apps.py:make
@@ -14,12 +14,12 @@ MINE = ("begin_task", "judge_task")  # tools that the agent is not offered
 
 
 def reset(session: McpSession, seed: int) -> dict[str, str]:
-    """Start the task of a seed."""
+    """Start the task of this seed."""
     return json.loads(session.call("begin_task", {"env": "apps/1", "seed": seed}).text)
 
 
 def check(session: McpSession, seed: int, answer: str) -> float:
-    """The server scores the end itself; a checker may as well read its state by tools."""
+    """Here the server itself scores the end; a checker may also read the server's state with its tools."""
     return json.loads(session.call("judge_task").text)["reward"]
 
 

@@ -2,8 +2,8 @@
 
     agentq train examples/median_baseline.py --env booking --out runs/median
 
-A recipe is a name, its settings, how a round is collected, what is credited, and a loss. Here the family of REINFORCE
-brings all of them but the advantages; `agentq.recipes.recipe.Recipe` takes the parts one by one.
+A recipe has a name, settings, and functions that collect a round, credit it and compute the loss. Here
+`policy_gradient.recipe` brings all of them except the advantages; `agentq.recipes.recipe.Recipe` takes each part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentq.recipes.settings import PolicyGradient
 
 
 def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
-    """`[S]`, one a step: the return less the median return of its task."""
+    """`[S]`, one per step: the return minus the median return of its task."""
     median = {group: np.median(c.returns[c.group_of == group]) for group in np.unique(c.group_of)}
     own = c.returns - np.array([median[group] for group in c.group_of])
     return np.asarray(own[c.trajectory])

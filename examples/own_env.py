@@ -1,13 +1,13 @@
 """An environment of your own: a class with `reset` and `step`, and a function that makes one.
 
-    agentq env check examples/own_env.py:make                    # does it keep what search relies on?
+    agentq env check examples/own_env.py:make                    # test what search relies on
     agentq eval CHECKPOINT --env examples/own_env.py:make        # in agentq's own process
-    agentq env serve examples/own_env.py:make                    # in another Python: --python for the one it needs
+    agentq env serve examples/own_env.py:make                    # with --python PATH it runs in another Python
     agentq eval CHECKPOINT --env count@127.0.0.1:7007
 
 Here the agent counts up to a number. Only `reset` and `step` are needed. Without `snapshot` and `restore`, search goes
-back to a page by `reset` and the same steps again; without `expert` there are no demonstrations. docs/protocol.md names
-what `reset` and `step` may return, agentq/envs/contract.py what a class may have.
+back to a page by `reset` and the same steps; without `expert` there are no demonstrations. docs/protocol.md lists what
+`reset` and `step` may return and what else the class may have.
 """
 
 

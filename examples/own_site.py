@@ -3,8 +3,8 @@
     agentq env check examples/own_site.py:OwnSite
     agentq eval CHECKPOINT --env examples/own_site.py:OwnSite --search.num_trees_in_flight 2
 
-`OwnSite` is the part to copy. `Diner` stands for your application: it runs here, has an address, can be emptied before
-each task, and shows the checker what it holds. Needs `make browser`.
+Copy `OwnSite`. `Diner` stands for your application: it runs on this machine, has an address, can be reset before each
+task, and lets the checker read its data. Needs `make browser`.
 """
 
 import re
@@ -21,8 +21,8 @@ from agentq.types import BROWSER_COMMANDS, Command, EnvAction, Split, Task
 
 class OwnSite:
     name, max_steps = "diner", 8
-    commands = BROWSER_COMMANDS  # all that Chromium takes: the model is told of WAIT, BACK, TAB .., too
-    blocking = True  # the browser is another process, so several sessions wait for theirs at once
+    commands = BROWSER_COMMANDS  # every command of a browser: the model is also told about WAIT, BACK, TAB ..
+    blocking = True  # calls wait for the browser, so each session gets its own thread
 
     def __init__(self):
         self.site = Diner()  # one per session, so that no session sees what another one has done
@@ -45,11 +45,11 @@ class OwnSite:
             "success": won,
             "terminated": done.terminated,
             "truncated": done.truncated,
-            "error_kind": done.error_kind,  # its message is on the page already
+            "error_kind": done.error_kind,  # the page already shows its message
         }
 
     def success(self, page):
-        return self.site.booked == [self.wanted]  # or what the page says: "Booked" in page.text
+        return self.site.booked == [self.wanted]  # or by the page: "Booked" in page.text
 
     def path(self, page):
         return page.url.removeprefix(self.site.url)  # without the port, which differs between sessions
@@ -93,7 +93,7 @@ class Diner:
         self.server.server_close()
 
 
-def model(history, k):  # stands for a language model: up to k answers to a page
+def model(history, k):  # in place of a language model: up to k answers to a page
     page, name = history.observation.text, history.instruction.removeprefix("Book a table for ")
     if f"Booked: {name}" in page:
         return ["STOP"]

@@ -1,7 +1,7 @@
-"""The search core alone, without a language model: 64 agents on a line plan at once how to get to 20 from 1.
+"""The search core alone, without a language model: 64 trees at once search for a way to the number 20.
 
-Each may double its number or add 3, eight times. One call asks a leaf of every tree, one gives it children, one tells
-what came out; `recommend` names the first action of each.
+They start from 1, 2, 3 or 4. A step doubles the number or adds 3, and there are eight steps. `ask` returns a leaf of
+every tree, `expand` gives the leaves children, and `tell` reports their returns; `recommend` returns the first action.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ forest = Forest(selection="uct", c_exp=0.5)
 trees = forest.add_trees(64)
 place = {forest.root(tree): (1 + tree % 4, 0) for tree in trees.tolist()}
 for _ in range(200):
-    tickets, nodes, *_ = forest.ask(trees)  # trees that are searched to their ends give none
+    tickets, nodes, *_ = forest.ask(trees)  # fully searched trees return no leaf
     fresh = [ticket for ticket, node in zip(tickets, nodes.tolist(), strict=True) if place[node][1] < STEPS]
     ended = [ticket for ticket, node in zip(tickets, nodes.tolist(), strict=True) if place[node][1] == STEPS]
     forest.set_terminal(ended)
@@ -30,7 +30,7 @@ for tree, node in zip(trees[:4].tolist(), forest.recommend(trees[:4]).tolist(), 
     print(f"from {place[forest.root(tree)][0]}: go to {place[node][0]}")
 forest.drop(trees[1:])
 
-# The same one leaf at a time, on the tree that is left: quicker from Python where there is but one.
+# The same with one leaf at a time, on the tree that is left. This is quicker from Python for a single tree.
 (tree,) = forest.trees.tolist()
 for _ in range(50):
     leaf = forest.ask_one(tree)

@@ -1,7 +1,7 @@
 """SFT on demonstrations of your own: python examples/sft_own_demonstrations.py CHECKPOINT NEW_CHECKPOINT
 
-An episode is an instruction, and each page with the answer that was right there. The prompts are those that agentq's
-policies see, so that the model meets the same ones when it acts.
+An episode is an instruction and a list of pages, each with the right answer. The prompts are made as for agentq's
+policies, so that the model meets the same ones when it acts.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A loss of your own in one file: Agent Q's pairs with that of SimPO (Meng et al. 2024, arXiv:2405.14734).
+"""A loss of your own in one file: that of SimPO (Meng et al. 2024, arXiv:2405.14734) on Agent Q's pairs.
 
     agentq train examples/simpo.py --env booking --out runs/simpo
 
@@ -6,7 +6,7 @@ SimPO needs no reference policy. With the mean log-probability of an action's to
 
     -log sigmoid(beta * (mean log pi(chosen) - mean log pi(rejected)) - margin)
 
-As in Agent Q here, the good actions are also imitated: `- sft_weight * mean log pi`.
+As in agentq's Agent Q, the good actions are also imitated: `- sft_weight * mean log pi`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from agentq.types import PreferencePair, Sample
 class Loss(Dpo):
     """The section `train`: Agent Q's, with another default and a new setting."""
 
-    beta: float = Field(default=2.0, gt=0, description="Factor of the difference between the two actions.")
-    margin: float = Field(default=0.5, ge=0, description="Least difference that is aimed at, after the factor.")
+    beta: float = Field(
+        default=2.0, gt=0, description="Factor of the difference between the two actions' mean log-probabilities."
+    )
+    margin: float = Field(default=0.5, ge=0, description="Difference to aim for, after multiplication by beta.")
 
 
 class SimPO(AgentQ):
-    """What the recipe reads. `agentq settings examples/simpo.py` lists it."""
+    """The recipe's settings. `agentq settings examples/simpo.py` lists them."""
 
     train: Loss = Loss()
 
@@ -45,13 +47,13 @@ def credit(r: Round[SimPO]) -> list[PreferencePair | Sample]:
     found: list[PreferencePair | Sample] = []
     for tree in r.store.trees(r.stage):  # one at a time: a tree holds every page
         found += node_pairs(tree, **agent_q.pairing(r.settings))
-        if r.settings.train.sft_weight:  # else they would count in the mean with a loss of 0
+        if r.settings.train.sft_weight:  # with weight 0 they would only lower the mean
             found += tree_success_samples(tree)
     return found
 
 
 def loss(learner: Learner, batch: list[PreferencePair | Sample], settings: SimPO) -> Metrics:
-    """One optimiser step. `update` cuts the batch into parts and adds up what `of_part` returns for each."""
+    """One optimiser step. `update` divides the batch into parts and adds up what `of_part` returns for each."""
     train = settings.train
 
     def of_part(part: Part, logps: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A run in 16 shards as a Slurm array, then one job that merges and trains. Usage: bash examples/slurm_array.sh MODEL DIR
-# A shard that was preempted is queued again and continues.
+# A preempted shard is queued again and continues.
 set -euo pipefail
 model=$1 dir=$2
 array=$(sbatch --parsable --array=1-16 --cpus-per-task=4 --time=04:00:00 --requeue --wrap \

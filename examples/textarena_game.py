@@ -1,12 +1,12 @@
-"""A game of TextArena for one player as an environment: a line a turn.
+"""A game of TextArena for one player as an environment; the agent writes a line per turn.
 
     pip install textarena
     agentq env check examples/textarena_game.py:Game
     agentq eval CHECKPOINT --env examples/textarena_game.py:Game
 
-Three things are typical of games from elsewhere. Their dice are Python's global generator, which all sessions of a
-process share: here each session has a state of its own. Their observation is the whole talk so far: here a page is
-what is new in it, and prompts keep the pages. Their reward is a share of what could be won, or negative.
+Three things are typical of games from elsewhere. They use Python's global random generator, which all sessions of a
+process share; here each session has its own state. They show everything that was said so far; here a page has only
+what is new, and prompts keep the pages. Their reward may be negative; here it is cut to [0, 1].
 """
 
 import copy

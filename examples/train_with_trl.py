@@ -1,4 +1,4 @@
-"""TRL trains on an export in its formats: python examples/train_with_trl.py ROWS.jsonl CHECKPOINT OUT"""
+"""Train with TRL on an export in one of its formats: python examples/train_with_trl.py ROWS.jsonl CHECKPOINT OUT"""
 
 import sys
 
