@@ -213,6 +213,46 @@ def test_an_episodes_steps_and_details_fill_the_window(tab: Any, page_file: str,
     assert details["x"] + details["width"] == pytest.approx(width, abs=2)
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (700, 450), (844, 390)])
+def test_a_small_window_shows_all_parts_and_stays_where_it_is(
+    tab: Any, page_file: str, width: int, height: int
+) -> None:
+    tab.set_viewport_size({"width": width, "height": height})
+    opened(tab, page_file, COLLECT)
+    for part in (".outline", ".canvas", ".details"):
+        room = tab.locator(part).bounding_box()
+        assert room["width"] == width and room["height"] > 90
+    tab.locator("[role=treeitem]").nth(2).click()  # its page has the marked element
+    assert tab.locator(".lines .here").count() == 1 and tab.evaluate("scrollY") == 0
+
+
+def test_a_choice_of_the_page_keeps_the_focus_and_the_place(tab: Any, page_file: str) -> None:
+    tab.set_viewport_size({"width": 1400, "height": 420})
+    opened(tab, page_file, f"{COLLECT}&node=2")
+    after = tab.get_by_role("button", name="page after")
+    after.focus()
+    top = tab.locator(".details").evaluate("e => e.scrollTop = 60")
+    tab.keyboard.press("Enter")
+    assert after.get_attribute("aria-pressed") == "true" and after.evaluate("e => e === document.activeElement")
+    assert tab.locator(".details").evaluate("e => e.scrollTop") == top == 60
+    tab.locator(".details tbody button").first.press("Enter")
+    focused = tab.evaluate("document.activeElement.innerText")
+    assert focused == tab.locator(".details tr.chosen button").inner_text() == "STOP"
+
+
+def test_what_is_written_beside_a_node_ends_before_it(tab: Any, page_file: str) -> None:
+    opened(tab, page_file, COLLECT)
+    cut = """text => {
+      const width = (letter) => (letter > "\\x7f" ? 12 : 7);
+      const context = { measureText: (text) => ({ width: [...text].reduce((sum, letter) => sum + width(letter), 0) }) };
+      const shown = Drawing.prototype.cut.call({}, context, text, 100);
+      return [shown, context.measureText(shown).width];
+    }"""
+    for text, letters in (("plain ascii text", 13), ("你好世界" * 5, 7), ("😀" * 20, 7)):
+        shown, width = tab.evaluate(cut, text)
+        assert width <= 105 and shown == f"{text[:letters]}…"
+
+
 @pytest.mark.parametrize("width", [500, 900, 1400])
 def test_the_list_gives_tasks_the_room_that_stages_leave(tab: Any, page_file: str, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 900})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import face  # of benchmarks/
@@ -12,9 +14,11 @@ import pytest
 from agentq import envs
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import ConfigError
+from agentq.searching import partial
 from agentq.store import RunStore
 from agentq.types import Command, EnvAction
 from agentq.viewer import ViewServer, serve, write_view
+from tests.test_view import search_keeping
 from tests.view_factory import CONFIG, a_chromium, large, opened, searched, wide
 
 pytestmark = pytest.mark.browser
@@ -38,6 +42,48 @@ def test_live_shows_what_the_run_adds(chromium: Any, tmp_path: Path, monkeypatch
         tab.locator("h1", has_text="Count to 2").wait_for()
         assert tab.locator("#state").inner_text() == "live"
         tab.close()
+
+
+def test_a_growing_tree_keeps_what_is_chosen_opened_and_typed(
+    chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "EVERY_S", 0.0)
+    monkeypatch.setattr(partial, "EVERY_S", 0.0)
+    monkeypatch.setattr(partial, "SHARE", 0)
+    states: list[Any] = []
+    nowhere = SimpleNamespace(
+        partial=lambda stage, seed: None,
+        set_partial=lambda stage, tree: states.append(tree),
+        drop_partial=lambda stage, seed: None,
+    )
+    done = search_keeping(partial.PartialTrees(nowhere, "search"), 8)
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        store.add_tree("search", searched(3))
+        store.add_tree("search", searched(4))
+        store.set_partial("search", states[4])
+        with ViewServer([tmp_path / "run"]) as server:
+            tab = opened(chromium.new_page(), server.url)
+            assert tab.locator(".sum").inner_text() == "3 tasks: 2 solved, 1 in progress"
+            tab.locator("a.mark.growing").click()
+            chosen, find = tab.locator("[role=treeitem][aria-selected=true]"), tab.get_by_label("find in the tree")
+            for key in ("End", "ArrowRight", "ArrowRight"):
+                tab.keyboard.press(key)
+            at, rows = chosen.inner_text().split("\n")[1], tab.locator("[role=treeitem]").count()
+            assert chosen.get_attribute("aria-level") == "3"
+            find.fill("CLICK")
+            store.set_partial("search", states[-1])
+            tab.locator(".playback output", has_text="of 8").wait_for()
+            assert chosen.get_attribute("aria-level") == "3" and chosen.inner_text().split("\n")[1] == at
+            assert tab.locator("[role=treeitem]").count() >= rows
+            assert find.input_value() == "CLICK" and find.evaluate("e => e === document.activeElement")
+            store.add_tree("search", done)
+            store.drop_partial("search", 0)
+            tab.locator(".badge.solved").first.wait_for()
+            find.press("Escape")
+            for key, seed in (("p", 4), ("p", 3), ("n", 4)):  # the list was read again since the tree was opened
+                tab.keyboard.press(key)
+                assert tab.evaluate("decodeURIComponent(location.hash)") == f"#at=0:search:{seed}"
+            tab.close()
 
 
 def test_five_thousand_nodes_are_drawn_smoothly(chromium: Any, tmp_path: Path) -> None:
@@ -92,11 +138,12 @@ def test_screenshots_are_kept_with_their_elements_and_the_acted_one_is_marked(
     env.close()
     twin.close()
     with RunStore.open(tmp_path / "run", CONFIG) as store:
-        tree = wide(0, 2)
-        tree.observation[:] = [first, after, after]
+        tree = wide(0, 3)
+        damaged = replace(after, text="", picture=replace(after.picture, webp=b"no picture"))
+        tree.observation[:] = [first, after, after, damaged]
         store.add_tree("search", tree)
         stored = store.tree("search", 0)
-        assert stored is not None and [page.picture for page in stored.observation] == [
+        assert stored is not None and [page.picture for page in stored.observation[:3]] == [
             first.picture,
             after.picture,
             after.picture,
@@ -109,6 +156,9 @@ def test_screenshots_are_kept_with_their_elements_and_the_acted_one_is_marked(
     assert [mark["x"] - image["x"], mark["y"] - image["y"], mark["width"], mark["height"]] == pytest.approx(
         wanted, abs=2
     )
+    tab.locator("[role=treeitem]").nth(3).click()
+    tab.get_by_role("button", name="page after").click()
+    tab.get_by_text("This screenshot is damaged.").wait_for()
     tab.close()
     with ViewServer([tmp_path / "run"]) as server:
         tab = chromium.new_page()

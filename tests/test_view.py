@@ -8,6 +8,8 @@ import http.client
 import json
 import re
 import shutil
+import socket
+import sqlite3
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -270,6 +272,43 @@ def test_the_server_answers_who_knows_its_address_and_name(run: Path) -> None:
         ViewServer([run], 70000)
 
 
+def test_the_server_says_what_is_damaged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        store.add_tree("search", searched(0))
+    database = sqlite3.connect(tmp_path / "run" / "run.sqlite")
+    database.execute("DELETE FROM blobs WHERE length(data) = (SELECT max(length(data)) FROM blobs)")
+    database.commit()
+    database.close()
+    with ViewServer([tmp_path / "run"]) as server:
+        status, said = get(server, "data/index")
+        assert status == 500 and re.fullmatch(
+            r".*/run.sqlite is damaged \(blob [0-9a-f]{32} is missing\): agentq check .*/run says what can be saved",
+            said.decode(),
+        )
+        at = server.url.removeprefix("http://").partition("/")[0].split(":")
+        with socket.create_connection((at[0], int(at[1])), timeout=20) as connection:
+            connection.sendall(b"GET /\xe9 HTTP/1.0\r\n\r\n")
+            assert b" 404 " in connection.recv(100)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_search_that_ends_while_the_page_is_made_is_shown_as_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial, "EVERY_S", 0.0)
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        tree = search_keeping(partial.PartialTrees(store, "search"), 3)
+        items = Items([tmp_path / "run"])
+        (place,) = items.places()
+        growing = items.read(place)
+        assert growing is not None and (growing.outcome, growing.stop) == ("growing", "")
+        store.add_tree("search", tree)
+        store.drop_partial("search", 0)
+        done = items.read(place)
+        assert done is not None and done.outcome == of_tree(tree).outcome
+        items.close()
+
+
 def test_the_server_shows_a_tree_that_grows_and_then_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from agentq.viewer import serve
 
@@ -346,10 +385,9 @@ def test_a_growing_tree_of_another_version_is_left_out(tmp_path: Path, monkeypat
 
 
 def search_keeping(kept: partial.PartialTrees, rollouts: int) -> Any:
-    import asyncio
-
     from agentq import envs
     from agentq.policies.function_policy import FunctionPolicy
+    from agentq.searching.run import wait_for
     from agentq.searching.selection import SearchSettings
     from agentq.searching.tree import TreeSearch
     from agentq.types import Split
@@ -357,4 +395,4 @@ def search_keeping(kept: partial.PartialTrees, rollouts: int) -> Any:
     policy = FunctionPolicy(lambda history, k: ["STOP", "CLICK [1]", "SCROLL DOWN"][:k])
     settings = SearchSettings(num_iterations=rollouts, num_proposals=3)
     search = TreeSearch(envs.make(Count), envs.task(Count, Split.TRAIN, 0), policy, settings, partials=kept)
-    return asyncio.run(search.run())
+    return wait_for(search.run())

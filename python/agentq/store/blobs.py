@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentq.errors import StoreError
 from agentq.store import codec
 from agentq.store.database import damage_named
 
@@ -45,9 +44,9 @@ class Blobs:
         wanted = list(addresses)
         with damage_named(self.path):
             found = {address: self._decompress(data) for address, data in self._rows(wanted, "hash, data")}
-        for address in wanted:
-            if address not in found:
-                raise StoreError(f"{self.path} is damaged: blob {address.hex()} is missing")
+            for address in wanted:
+                if address not in found:
+                    raise zlib.error(f"blob {address.hex()} is missing")
         return found
 
     def _rows(self, addresses: Sequence[bytes], columns: str) -> Iterator[tuple[bytes, Any]]:

@@ -25,7 +25,7 @@ from agentq.store.codec import ValueTable, blob_hash
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import Observation, Trajectory
 
-SOLVED, FAILED, BROKEN = "solved", "failed", "broken"
+SOLVED, FAILED, BROKEN, GROWING = "solved", "failed", "broken", "growing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,10 @@ class Shown:
     messages: Sequence[str] = field(default=())
 
 
-def of_tree(tree: TreeRecord) -> Shown:
-    """A search tree. Its outcome is the one that evaluation counts."""
+def of_tree(tree: TreeRecord, *, growing: bool = False) -> Shown:
+    """A search tree. Its outcome is the one that evaluation counts; that of a `growing` one is not known yet."""
+    if growing:
+        return Shown(tree, GROWING, "")
     outcome = SOLVED if solved(tree) else BROKEN if tree.fault else FAILED
     return Shown(tree, outcome, end_of_tree(tree).stop)
 

@@ -70,13 +70,12 @@ class Items:
         if place.kind == TRAJECTORY:
             episode = store.trajectory(place.stage, place.key)
             return of_episode(episode) if episode is not None else None
-        if place.kind == PARTIAL:
-            partial = store.partial(place.stage, int(place.key))
+        if place.kind == PARTIAL and (partial := store.partial(place.stage, int(place.key))) is not None:
             try:
-                return of_tree(tree_so_far(partial)) if partial is not None else None
+                return of_tree(tree_so_far(partial), growing=True)
             except (KeyError, ValueError):  # another version's, which its search would not take up either
                 return None
-        tree = store.tree(place.stage, int(place.key))
+        tree = store.tree(place.stage, int(place.key))  # also if the search has ended since the place was listed
         return of_tree(tree) if tree is not None else None
 
     def pairs(self, place: ItemPlace) -> dict[str, Any] | None:

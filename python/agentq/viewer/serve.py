@@ -80,18 +80,18 @@ class ViewServer:
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         path = request.path.partition("?")[0]
         inside = f"/{self._secret}/"
-        if request.headers.get("Host") != self._host or not secrets.compare_digest(path[: len(inside)], inside):
+        known = secrets.compare_digest(path[: len(inside)].encode(), inside.encode())
+        if request.headers.get("Host") != self._host or not known:
             request.send_error(404)
             return
         try:
-            body, kind = self._body(path.removeprefix(inside)), "application/octet-stream"
+            body, kind, status = self._body(path.removeprefix(inside)), "application/octet-stream", 200
         except StoreError as error:
-            request.send_error(500, explain=str(error))
-            return
+            body, kind, status = str(error).encode(errors="replace"), "text/plain; charset=utf-8", 500
         if body is None:
             request.send_error(404)
             return
-        request.send_response(200)
+        request.send_response(status)
         if path == inside:
             kind = "text/html; charset=utf-8"
             request.send_header("Content-Security-Policy", self._policy)

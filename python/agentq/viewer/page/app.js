@@ -81,7 +81,7 @@ class App {
   }
 
   shown() {
-    return this.panes.filter((pane) => pane.element.isConnected);
+    return this.panes.filter((pane) => pane.row && pane.element.isConnected);
   }
 
   focus(pane) {
@@ -111,7 +111,7 @@ class App {
 
   /** The tree or episode before or after the open one, among those that the filters let through. */
   turn(by) {
-    const items = this.tasks.items(), at = items.findIndex((item) => item === this.active.row);
+    const items = this.tasks.items(), at = items.findIndex((item) => this.name(item) === this.name(this.active.asked));
     const next = items[at + by];
     if (next) location.hash = this.link(next);
   }
@@ -154,8 +154,8 @@ class App {
     try {
       index = await read("index");
       $("state").textContent = "live";
-    } catch {
-      $("state").textContent = "the server has stopped";
+    } catch (error) {
+      $("state").textContent = error.message;
       return;
     }
     if (index.version === this.index.version) return;
@@ -170,5 +170,6 @@ class App {
 
 new App().start().catch((error) => {
   $("tasks").hidden = false;
-  $("tasks").textContent = `This page could not be shown: ${error.message}. It needs a browser with DecompressionStream, of 2023 or later.`;
+  const old = self.DecompressionStream ? "" : ". It needs a browser with DecompressionStream, of 2023 or later.";
+  $("tasks").textContent = `This page could not be shown: ${error.message}${old}`;
 });

@@ -31,8 +31,9 @@ async function block(name) {
   const held = $(name);
   if (held) return bytesOf(held.textContent);
   if ($("index")) throw new Error(`${name} is not in this file`);
-  const answer = await fetch(`data/${name}`);
-  if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
+  const answer = await fetch(`data/${name}`).catch(() => { throw new Error("the server has stopped"); });
+  if (answer.status === 500) throw new Error(await answer.text());
+  if (!answer.ok) throw new Error("the server has stopped"); // another one has its port
   return new Uint8Array(await answer.arrayBuffer());
 }
 

@@ -19,13 +19,14 @@ class Details {
     this.tokens = false;
   }
 
-  show() {
-    const { tree, node } = this.pane;
+  /** Shows the chosen node, from its top or from where it was scrolled to. The focus stays in the same part. */
+  show(top = 0) {
+    const { tree, node } = this.pane, held = this.element.contains(document.activeElement) ? document.activeElement : null;
     this.element.replaceChildren(
       this.action(tree, node), this.siblings(tree, node), this.page(tree, node),
       ...this.pairs(tree, node), node ? this.tokenPart(tree, node) : this.information(tree));
-    this.element.querySelector(".lines .here")?.scrollIntoView({ block: "nearest" });
-    this.element.scrollTop = 0;
+    if (held) this.element.querySelector(`${held.closest(".choices") ? ".choices" : "table"} [aria-pressed=true]`)?.focus({ preventScroll: true });
+    this.element.scrollTop = top;
   }
 
   action(tree, node) {
@@ -104,7 +105,7 @@ class Details {
 
   choose(view) {
     this.view = view;
-    this.show();
+    this.show(this.element.scrollTop);
     this.pane.changed();
   }
 
@@ -126,7 +127,9 @@ class Details {
     if (!page.shot) return null;
     const image = h("img", { alt: "screenshot of the page" }), frame = h("div", { class: "shot" }, image);
     const show = (bytes) => (image.src = URL.createObjectURL(new Blob([bytes], { type: "image/webp" })));
-    block(page.shot).then(show, () => frame.replaceWith(h("p", { class: "soft" }, "This screenshot is not in the file. agentq view --live shows it.")));
+    const instead = (text) => frame.replaceWith(h("p", { class: "soft" }, text));
+    block(page.shot).then(show, () => instead("This screenshot is not in the file. agentq view --live shows it."));
+    image.onerror = () => instead("This screenshot is damaged.");
     const box = element !== null && page.boxes[element];
     image.onload = () => {
       URL.revokeObjectURL(image.src);

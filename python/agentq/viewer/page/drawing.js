@@ -109,8 +109,7 @@ class Drawing {
     if (!this.places || !this.canvas.width) return;
     const { context: c, scale, pane } = this, theme = this.dark.matches ? "dark" : "light";
     const style = getComputedStyle(document.documentElement), ink = (name) => style.getPropertyValue(`--${name}`);
-    const [text, soft, line, paper, bad, mark] = ["ink", "soft", "edge", "paper", "bad", "mark"].map(ink);
-    const ratio = devicePixelRatio;
+    const [text, soft, line, paper, bad, mark] = ["ink", "soft", "edge", "paper", "bad", "mark"].map(ink), ratio = devicePixelRatio;
     c.setTransform(1, 0, 0, 1, 0, 0);
     c.clearRect(0, 0, this.canvas.width, this.canvas.height);
     c.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * this.x, ratio * this.y);
@@ -204,10 +203,12 @@ class Drawing {
     }
   }
 
-  /** The text, cut to a width. */
+  /** The text, cut to a width. A letter of another script may be wider, and be two units of the text. */
   cut(c, text, width) {
-    const most = Math.floor(width / (this.letter ??= c.measureText("m").width));
-    return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+    let most = Math.floor(width / (this.letter ??= c.measureText("m").width)), letters = [...text.slice(0, 2 * most + 2)];
+    const shown = () => (letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : letters.join(""));
+    if (/[^\0-\x7f]/.test(text)) while (most > 1 && c.measureText(shown()).width > width) most--;
+    return shown();
   }
 
   resize() {
@@ -265,8 +266,7 @@ class Drawing {
   }
 
   listen() {
-    const { canvas } = this;
-    let held = null;
+    let { canvas } = this, held = null;
     canvas.onpointerdown = (event) => {
       held = { x: event.clientX, y: event.clientY, moved: false };
       if (event.isTrusted) canvas.setPointerCapture(event.pointerId);

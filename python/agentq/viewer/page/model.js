@@ -1,6 +1,6 @@
 // A tree as the page computes with it: who is below whom, N and W after any rollout, what a choice was worth.
 
-const MARKS = { solved: "✓", failed: "–", broken: "!" };
+const MARKS = { solved: "✓", failed: "–", broken: "!", growing: "…" };
 
 class Tree {
   constructor(data, row, run) {

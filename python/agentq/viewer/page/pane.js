@@ -24,9 +24,8 @@ class Pane {
 
   async open(row, { node = 0, rollout = null, view = "before" } = {}) {
     this.pause();
-    const tree = new Tree(await read(`tree${row.id}`), row, this.app.index.runs[row.run]);
-    this.row = row;
-    this.tree = tree;
+    if (!(await this.read(row))) return;
+    const { tree } = this;
     this.node = node < tree.size ? node : 0;
     this.rollout = rollout !== null && rollout < tree.rollouts ? rollout : null;
     this.details.view = view;
@@ -42,22 +41,41 @@ class Pane {
     this.drawing.fit(0.8);
   }
 
-  /** The same tree after more rollouts; what is chosen stays, by the actions that lead to it. */
+  /** Reads the tree of a row. Returns whether that is still the one to show. */
+  async read(row) {
+    this.asked = row;
+    const tree = new Tree(await read(`tree${row.id}`), row, this.app.index.runs[row.run]);
+    if (this.asked !== row) return false;
+    this.row = row;
+    this.tree = tree;
+    return true;
+  }
+
+  /** The same tree after more rollouts. What is chosen, open and in sight stays, by the actions that lead to it. */
   async grow(row) {
-    const names = this.tree.path(this.node).slice(1).map((node) => this.tree.text("action", node));
-    await this.open(row, { rollout: this.rollout, view: this.details.view });
-    let node = 0;
-    for (const name of names) node = this.tree.children[node].find((child) => this.tree.text("action", child) === name) ?? node;
-    this.choose(node);
+    const before = this.tree;
+    if (!(await this.read(row))) return;
+    const { tree, drawing } = this, place = drawing.at.get(this.node), step = (node, old) =>
+      tree.children[node].find((child) => tree.text("action", child) === before.text("action", old)) ?? node;
+    const now = (old) => before.path(old).slice(1).reduce(step, 0);
+    this.node = now(this.node);
+    this.widened = new Set([...this.widened].map(now));
+    this.outline.open = new Set([...this.outline.open].map(now));
+    this.renew(this.details.element.scrollTop);
+    this.find(this.query.value);
+    drawing.y += (place.y - drawing.at.get(this.node).y) * drawing.scale;
+    this.showHead();
+    this.showMoment();
+    this.changed();
   }
 
   /** Draws everything again after a change to which nodes are shown. */
-  renew() {
+  renew(top = 0) {
     this.cache = new Map();
     this.path = null;
     this.drawing.layout();
     this.outline.show();
-    this.details.show();
+    this.details.show(top);
   }
 
   /** The children of each node that are shown: those tried, of wide nodes the most visited; and how many are left out. */
@@ -119,7 +137,7 @@ class Pane {
     const facts = [row.stage, `${row.env}, ${row.split} ${row.seed % 1e9}`,
       ...(this.episode ? [`attempt ${row.key.split("/").at(-1)}`, plural(tree.size - 1, "step")] : [plural(tree.size, "node")]),
       tree.rollouts > 1 ? plural(tree.rollouts, "rollout") : "",
-      tree.blend ? `${row.pairs} pairs kept, ${row.dropped} dropped` : "", row.kind === "partial" ? "search in progress" : ""];
+      tree.blend ? `${plural(row.pairs, "pair")} kept, ${row.dropped} dropped` : ""];
     this.head.replaceChildren(
       h("p", { class: "facts" }, h("span", { class: `badge ${row.outcome}` }, `${MARKS[row.outcome]} ${OUTCOMES[row.outcome]}`),
         app.index.runs.length > 1 && h("strong", {}, run.name), ...facts.filter(Boolean).map((fact) => h("span", {}, fact)),
@@ -129,8 +147,8 @@ class Pane {
 
   showTools() {
     const { tree, app } = this, button = (text, title, onclick) => h("button", { title, "aria-label": title, onclick }, text);
-    this.slider = h("input", { type: "range", min: 1, max: tree.rollouts, value: this.rollout ?? tree.rollouts,
-      "aria-label": "rollouts shown", oninput: () => this.play(Number(this.slider.value)) });
+    this.slider = h("input", { type: "range", min: 1, "aria-label": "rollouts shown",
+      oninput: () => this.play(Number(this.slider.value)) });
     this.moment = h("output", {});
     this.playButton = button("▶", "play the search, rollout by rollout (space)", () => this.toggle());
     const wide = h("select", { title: "children shown at each node, the most visited ones", onchange: () => {
@@ -145,18 +163,20 @@ class Pane {
     this.query = h("input", { type: "search", placeholder: "find in the tree  /", "aria-label": "find in the tree",
       oninput: () => this.find(this.query.value), onkeydown: (event) => { if (event.key === "Enter") this.next(this.matches); } });
     this.found = h("output", { class: "soft" });
-    const playback = tree.rollouts > 1 ? h("span", { class: "playback" }, this.playButton, this.slider, this.moment) : null;
+    this.playback = h("span", { class: "playback" }, this.playButton, this.slider, this.moment);
     const zoom = h("span", { class: "zoom" }, button("−", "zoom out (-)", () => this.drawing.zoom(1 / 1.3)),
       button("fit", "show the whole tree (0)", () => this.drawing.fit()), button("+", "zoom in (+)", () => this.drawing.zoom(1.3)));
     const drawn = this.episode ? [] : [wide, h("label", {}, untried, " untried"), zoom];
     const find = h("span", { class: "find" }, this.query, this.found);
-    this.tools.replaceChildren(...[playback, find, ...drawn, app.comparing(this)].filter(Boolean));
+    this.tools.replaceChildren(...[this.playback, find, ...drawn, app.comparing(this)].filter(Boolean));
     this.showMoment();
   }
 
   showMoment() {
     const { tree, rollout } = this;
     this.moment.textContent = `rollout ${rollout ?? tree.rollouts} of ${tree.rollouts}`;
+    this.playback.hidden = tree.rollouts < 2;
+    this.slider.max = tree.rollouts;
     this.slider.value = rollout ?? tree.rollouts;
     this.playButton.textContent = this.timer ? "❚❚" : "▶";
   }

@@ -1,6 +1,6 @@
 // The list of tasks: a row for each task, a column for each stage, a mark for each tree or episode.
 
-const OUTCOMES = { solved: "solved", failed: "not solved", broken: "broken by the world" };
+const OUTCOMES = { solved: "solved", failed: "not solved", broken: "broken by the world", growing: "in progress" };
 const FILTERS = ["q", "run", "stage", "outcome", "error", "split"];
 const FIRST = 200; // rows at once; more when asked
 
@@ -117,16 +117,16 @@ class Tasks {
       return h("td", {}, own.map((item) => this.mark(item)));
     });
     return h("tr", {}, h("th", { scope: "row", class: "text" },
-      h("span", { class: "seed", title: `seed ${row.seed}` }, String(row.seed % 1e9)), h("span", { class: "instruction", title: row.task }, row.task)), cells);
+      h("span", { class: "seed", title: `seed ${row.seed}` }, String(row.seed % 1e9)), h("span", { class: "instruction", title: row.task }, row.task || "(no instruction)")), cells);
   }
 
   mark(item) {
-    const growing = item.kind === "partial", errors = Object.entries(item.errors).map(([kind, n]) => `${n} ${kind}`);
-    const about = [growing ? "search in progress" : OUTCOMES[item.outcome], item.stop, item.kind === "trajectory" ? plural(item.steps, "step") :
+    const errors = Object.entries(item.errors).map(([kind, n]) => `${n} ${kind}`);
+    const about = [OUTCOMES[item.outcome], item.stop, item.kind === "trajectory" ? plural(item.steps, "step") :
       `${plural(item.nodes, "node")}, ${plural(item.rollouts, "rollout")}`, item.pairs ? plural(item.pairs, "pair") : "", ...errors];
     const title = [...new Set(about.filter(Boolean))].join(", ");
-    return h("a", { class: `mark ${growing ? "growing" : item.outcome}`, href: `#${this.app.link(item)}`, title, "aria-label": title },
-      growing ? "…" : MARKS[item.outcome]);
+    return h("a", { class: `mark ${item.outcome}`, href: `#${this.app.link(item)}`, title, "aria-label": title },
+      MARKS[item.outcome]);
   }
 
   /** Arrows go from mark to mark. */
