@@ -53,6 +53,19 @@ def test_group_relative_golden() -> None:
     assert group_relative([1, 3], [0, 0], ddof=0, epsilon=1.0).tolist() == [-0.5, 0.5]  # 1 / (1 + 1)
 
 
+def test_the_same_rewards_in_another_order_are_an_equal_return() -> None:
+    returns = [sum(rewards) for rewards in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.2, 0.3, 0.1])]
+    assert len(set(returns)) == 2  # 0.6 and 0.6000000000000001
+    for scale in (1.0, 1e6, -1.0):
+        many = [scale * each for each in returns]
+        assert collapsed(many, [0] * 3).all()
+        for ddof in (None, 0, 1):
+            assert not group_relative(many, [0] * 3, ddof=ddof).any()
+            assert not leave_one_out(many, [0] * 3, ddof=ddof).any()
+    assert collapsed([0.0, sum([0.3, -0.1, -0.1, -0.1])], [0, 0]).all()  # -2.8e-17
+    assert not collapsed([0.0, 1e-6], [0, 0]).any()
+
+
 def test_leave_one_out_is_k_over_k_minus_1_of_the_group_mean() -> None:
     for ddof in (None, 0, 1):
         np.testing.assert_allclose(

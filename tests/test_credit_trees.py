@@ -89,6 +89,13 @@ def test_tree_rl_by_hand() -> None:
     assert found.tolist() == near(0, -2 * shared, 2 * shared, 0.875, -1.125, shared, shared, 0, 0, 0)
 
 
+def test_tree_rl_of_equal_returns_is_zero_though_their_means_are_rounded() -> None:
+    parent = [-1, 0, 0, 0]
+    count, total = rollout_sums(parent, [1, 2, 3], [0.7] * 3)
+    assert node_means(count, total)[0] < 0.7  # 2.0999999999999996 / 3
+    assert not tree_rl(parent, count, total).any()
+
+
 def test_tree_rl_of_leave_one_out_advantages_is_k_over_k_minus_1_of_it() -> None:
     parent, ends, returns = PARENT[:8], ENDS[:4], RETURNS[:4]
     centred = leave_one_out(returns, [0] * 4)

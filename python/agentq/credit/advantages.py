@@ -2,8 +2,9 @@
 
 A row is a rollout or a step of one. Columns of labels, integers or strings, say which group, trajectory or anchor it
 belongs to. A row with nothing to compare it with has advantage exactly 0, and so has every row of a group whose returns
-are all equal (ours: verl, verl-agent, Tree-GRPO and TreePO give a group of one the mean 0, and its raw return becomes
-its advantage). Rows that training leaves out are dropped afterwards, because they belong to the baseline.
+are all equal up to rounding (ours: verl, verl-agent, Tree-GRPO and TreePO give a group of one the mean 0, and its raw
+return becomes its advantage). Rows that training leaves out are dropped afterwards, because they belong to the
+baseline.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+ROUNDING = 1e-9  # of a return, relative to it if it is large: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1
 
 
 def leave_one_out(
@@ -199,12 +202,18 @@ def _episode_relative(
 
 
 def _grouped(returns: ArrayLike, groups: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns minus their group's minimum (exactly 0 if all are equal), the group and its size, all `[N]`."""
+    """Returns minus their group's minimum (exactly 0 up to rounding), the group and its size, all `[N]`."""
     x = _column("returns", returns)
     group = _labels("groups", groups, len(x))
     least = np.full(len(x), np.inf)
     np.minimum.at(least, group, x)
-    return x - least[group], group, np.bincount(group)[group]
+    return unrounded(x - least[group], x), group, np.bincount(group)[group]
+
+
+def unrounded(difference: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """The differences, exactly 0 where rounding alone explains them in returns `of` this size."""
+    found: np.ndarray = np.where(np.abs(difference) <= ROUNDING * np.maximum(1.0, np.abs(of)), 0.0, difference)
+    return found
 
 
 def _steps(rewards: ArrayLike, trajectories: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agentq.credit.advantages import group_relative, joint_labels
+from agentq.credit.advantages import group_relative, joint_labels, unrounded
 
 
 def rollout_sums(parent: ArrayLike, nodes: ArrayLike, returns: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +105,8 @@ def tree_rl(parent: ArrayLike, num_returns: ArrayLike, sum_returns: ArrayLike) -
             f"num_returns of a node must be at most its parent's ({count[before[node]]:g}); got {count[node]:g}"
         )
     mean = node_means(count, total)
-    return np.where(count > 0, (2 * mean - mean[root] - mean[before]) / np.sqrt(np.maximum(count, 1)), 0.0)
+    gain = unrounded(mean - mean[root], mean) + unrounded(mean - mean[before], mean)
+    return np.where(count > 0, gain / np.sqrt(np.maximum(count, 1)), 0.0)
 
 
 def tree_po(
