@@ -100,8 +100,9 @@ LINES: Lines = {
         ("self.without.clear()", "pass"),
     ],
     ("selection.py", "test_selection"): [
-        ('if selection == "thompson_beta" and not 0 <= value <= 1:', "if not 0 <= value <= 1:"),
-        ("not 0 <= value <= 1", "value > 1"),
+        ('if selection != "thompson_beta":', "if False:"),
+        ("min(max(value, 0.0), 1.0)", "min(value, 1.0)"),
+        ("abs(taken - value) > ROUNDING", "taken != value"),
     ],
     ("checked.py", "test_checked"): [('"end": end}', '"end": 0}')],
     ("selection.py", PRIORS): [
