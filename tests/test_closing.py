@@ -222,7 +222,7 @@ def test_an_instance_cannot_be_two_sessions() -> None:
 
     assert agentq.search(Restored, 0, both, num_iterations=12, num_proposals=2, leaves_in_flight=2).success
     env = own.given(Restored())
-    with pytest.raises(ConfigError, match="a second session must have an instance of its own; got the same: give a"):
+    with pytest.raises(ConfigError, match="a second session must have a separate instance; got the same one: give the"):
         env.fork()  # type: ignore[attr-defined]
 
 

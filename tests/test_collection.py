@@ -177,7 +177,7 @@ def test_workers_that_die_before_they_begin_end_the_run() -> None:
     stage = stage_of(Kept(), TRAJECTORY)
     for _ in range(2):
         stage._mourn(worker_with(begun=False))
-    with pytest.raises(ModelError, match="3 died at it"):
+    with pytest.raises(ModelError, match="3 died while loading"):
         stage._mourn(worker_with(begun=False))
 
 

@@ -244,7 +244,7 @@ def written(folder: Path, **methods: str) -> str:
         (
             {"reset": "def reset(self, *, seed=None): ...", "more": "action_space = None"},
             ConfigError,
-            "Own takes others: agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's",
+            "Own takes others: agentq.envs.gym_world.GymWorld(env) wraps one of Gymnasium's",
         ),
         (
             {"reset": "def reset(self, seed): return 'page'"},
@@ -374,7 +374,7 @@ def test_a_wrong_class_is_not_served(tmp_path: Path) -> None:
 
 def test_names_are_checked_and_listed() -> None:
     for name in ("", "a b", "a@b", "/a", "x.py:make"):
-        with pytest.raises(ConfigError, match="name must be of letters, digits"):
+        with pytest.raises(ConfigError, match="name must have only letters, digits"):
             envs.register(name, Count)
     with pytest.raises(ConfigError, match="make must be a function that returns an environment; got int"):
         envs.register("mine", 5)  # type: ignore[arg-type]

@@ -138,7 +138,7 @@ def test_a_success_is_told_by_info_or_the_threshold_or_the_last_reward_alone() -
     assert ended(Paid(1, 1, 1), threshold=3) == WON and ended(Paid(1, 1, 1), threshold=475) == LOST
     assert ended(Paid(0, 0, 7)) == WON and ended(Paid(0, 0)) == LOST and ended(Paid(0, -1)) == LOST
     assert ended(Paid(1, 1, 1), success=lambda reward, info: reward == 1) == WON
-    with pytest.raises(ConfigError, match=r"Paid-v0 must tell a success .*; got rewards along the way: .*success="):
+    with pytest.raises(ConfigError, match=r"Paid-v0 must show success .*; got rewards along the way: .*success="):
         ended(Paid(1, 1, 1))
 
 

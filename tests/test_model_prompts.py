@@ -202,5 +202,5 @@ def test_a_prompt_and_a_grammar_of_ones_own(checkpoint: Path, tmp_path: Path) ->
     ):
         with pytest.raises(ConfigError, match=message):
             policy_of(engine, ModelSettings(**changes))
-    with pytest.raises(ConfigError, match=r"run\.constrained must be false with a grammar of yours"):
+    with pytest.raises(ConfigError, match=r"run\.constrained must be false with your own grammar"):
         policy_of(engine, model, constrained=True)

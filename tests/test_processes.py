@@ -177,7 +177,7 @@ def test_a_job_that_cannot_begin_and_a_worker_that_dies_of_it_end_the_stage(
     with pytest.raises(ValueError, match="this job cannot begin") as told:
         processes.load(processes_lab.fails)
     assert "processes_lab.py" in told.value.__notes__[0]
-    with pytest.raises(ModelError, match="a worker process must live to load the models; 3 died at it"):
+    with pytest.raises(ModelError, match="a worker process must load the models; 3 died while loading"):
         processes.load(processes_lab.dies)
     assert len(filled(tmp_path / "run", processes.stage(KINDS[TREE][0], TREE), TREE)) == len(TASKS), (
         "it can be used again"

@@ -181,7 +181,7 @@ def test_a_rule_with_priors_refuses_an_engine_without_log_probabilities(rule: Se
         async def propose(self, *args: Any, **kwargs: Any) -> list[Proposal]:
             return [_likely()]
 
-    with pytest.raises(ConfigError, match="must not be puct or gumbel with an engine that tells no log-prob"):
+    with pytest.raises(ConfigError, match="must not be puct or gumbel with an engine that reports no log-prob"):
         _search(rule=rule, policy=Silent(_click))
     assert _search(rule="uct", policy=ScriptedPolicy(_click)).visit_count[0] > 0
 
@@ -197,7 +197,7 @@ def test_a_rule_with_priors_refuses_an_engine_without_log_probabilities(rule: Se
             "leaves_in_flight must be 1 with thompson_beta, .*; got 2",
         ),
         ({"selection": "gumbel", "alpha": 0.5}, "search.alpha must be 1 with gumbel, .*; got 0.5"),
-        ({"selection": "gumbel", "num_iterations": 2**40}, "must be another than gumbel where the number of rollouts"),
+        ({"selection": "gumbel", "num_iterations": 2**40}, "must not be gumbel if the number of rollouts"),
         ({"selection": "uctt"}, "search.selection must be a rule; got 'uctt'; did you mean 'uct'?"),
         ({"selection": None}, "search.selection must be a rule; got None; known: best_first, gumbel, "),
         ({"c_exp": math.nan}, "c_exp must be finite, at least 0; got nan"),

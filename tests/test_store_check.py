@@ -291,5 +291,5 @@ def _has_dbstat(found: sqlite3.Connection) -> bool:
 def test_a_run_that_is_read_after_it_was_closed_is_whole_and_told_so(run: Path) -> None:
     with RunStore.read(run) as store:
         trees = store.trees("search")
-    with pytest.raises(StoreError, match=r"must be open to be read; got it closed"):
+    with pytest.raises(StoreError, match=r"must be open for reading; it is closed"):
         list(trees)

@@ -274,7 +274,7 @@ def test_credit_drops_after_the_baseline_and_keeps_rows_with_their_trajectory(ba
     assert len(credited(episodes, advantages, drop_below=1.5)) == len(episodes) - 2
     with pytest.raises(ConfigError, match="advantages must be finite"):
         credited(episodes, np.where(np.arange(len(advantages)) == 1, np.nan, advantages))
-    with pytest.raises(ConfigError, match="one entry a step"):
+    with pytest.raises(ConfigError, match="one entry per step"):
         credited(episodes, advantages[1:])
     with pytest.raises(ValueError, match="at least 0"):
         credited(episodes, advantages, drop_below=-1)

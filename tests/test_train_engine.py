@@ -99,7 +99,7 @@ def test_adapters_are_served_as_adapters(server: FakeOpenAI, tmp_path: Path) -> 
     server.device = "cpu"  # where weights with the embedding for a head cannot be exchanged
     out = trained(server.url, tmp_path / "run", "--train.lora_rank=2")
     assert list(server.adapters.values()) == [str(adapter_of(out))] and server.loaded == []
-    with pytest.raises(ModelError, match="must have a head of their own"):
+    with pytest.raises(ModelError, match="must have a separate output head"):
         trained(server.url, tmp_path / "whole")
 
 

@@ -41,8 +41,8 @@ def test_train_refuses_in_one_line(base: Path, tmp_path: Path) -> None:
         ({"search": {"c_expl": 1}}, "agentq.train: unknown key 'search.c_expl'"),
         ({"pairs": {"alpha": 0.5}}, "agentq train sft does not read pairs.alpha"),
         ({"eval": {"num_tasks": 0}}, "eval.num_tasks must be greater than or equal to 1; got 0"),
-        ({"run": {"env": "shop"}}, r"env must be an argument of its own; got run=\{'env': ..\}: write env=.."),
-        ({"run": {"out": "other"}}, r"out must be an argument of its own; got run=\{'out': ..\}: write out=.."),
+        ({"run": {"env": "shop"}}, r"env must be given as an argument; got run=\{'env': ..\}: write env=.."),
+        ({"run": {"out": "other"}}, r"out must be given as an argument; got run=\{'out': ..\}: write out=.."),
     ):
         with pytest.raises(ConfigError, match=message):
             agentq.train("sft", base=base, out=tmp_path / "run", **settings)

@@ -35,7 +35,7 @@ def load(kind: Kind, name: str) -> Any:
     owners = [point.dist.name if point.dist is not None else point.value for point in found]
     if len(found) != 1:
         got = ", ".join(owners) or "none"
-        raise ConfigError(f"the name '{name}' must be of one package in agentq.{kind}; got {got}")
+        raise ConfigError(f"the name '{name}' must come from one package in agentq.{kind}; got {got}")
     try:
         return found[0].load()
     except Exception as error:

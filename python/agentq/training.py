@@ -64,7 +64,7 @@ def train(
             raise ConfigError(_no_section(str(recipe), section, values))
     for name in ("env", "out"):
         if name in sections.get("run", {}):
-            raise ConfigError(f"{name} must be an argument of its own; got run={{'{name}': ..}}: write {name}=..")
+            raise ConfigError(f"{name} must be given as an argument; got run={{'{name}': ..}}: write {name}=..")
     given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": os.path.expanduser(out)}}
     inputs = run.Inputs(given, base=os.path.expanduser(str(base)) if base else None, clean=clean, source="agentq.train")
     return Rungs(run.train(str(recipe), inputs).rows)

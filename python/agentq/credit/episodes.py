@@ -76,7 +76,7 @@ def credited(
     advantages = np.asarray(advantages, np.float64)
     if advantages.shape != (sum(counts),):
         raise ConfigError(
-            f"advantages must have one entry a step ({sum(counts)}); got an array of shape {list(advantages.shape)}"
+            f"advantages must have one entry per step ({sum(counts)}); got an array of shape {list(advantages.shape)}"
         )
     if not np.isfinite(advantages).all():
         raise ConfigError("advantages must be finite; got nan or inf")

@@ -42,7 +42,9 @@ class OutcomeJudge:
 
     def __init__(self, engine: Engine, *, sees: bool = False, max_new_tokens: int = 256) -> None:
         if sees and Gives.TOKEN_IDS in engine.gives:
-            raise ConfigError(f"a judge that sees must be a server that is sent chats; got {engine.name}, sent tokens")
+            raise ConfigError(
+                f"a judge that sees must be a server that is sent chats; got {engine.name}, sent token ids"
+            )
         self.engine, self.sees = engine, sees
         self.max_new_tokens = max_new_tokens
 

@@ -129,7 +129,7 @@ def checked(env: Any, what: str) -> Any:
             raise ConfigError(f"{what} must make an environment with the method {call}; got {name}, which has none")
         if not takes(getattr(env, method), len(arguments)):
             gym = (
-                ": agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's" if hasattr(env, "action_space") else ""
+                ": agentq.envs.gym_world.GymWorld(env) wraps one of Gymnasium's" if hasattr(env, "action_space") else ""
             )
             raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others{gym}")
     for method in _METHODS:

@@ -58,7 +58,7 @@ class World:
         if not takes(step, 1) or not all(hasattr(env, name) for name in ("name", "max_steps")):
             raise ConfigError(
                 "env must have step(command, element, text), or step(env_action), name and max_steps as an agentq Env; "
-                f"got {type(env).__name__}; agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's"
+                f"got {type(env).__name__}; agentq.envs.gym_world.GymWorld(env) wraps one of Gymnasium's"
             )
         known = cast(Env, env)
         return cls("" if isinstance(known, OwnEnv) else known.name, known)
@@ -98,7 +98,7 @@ class World:
             if id(instance) in _used:
                 raise ConfigError(
                     "env must not be in use by another call, since an instance is a single session; got the same "
-                    f"{type(instance).__name__} twice at once: give its class, or an instance of its own to each call"
+                    f"{type(instance).__name__} twice at once: give its class, or a separate instance to each call"
                 )
             _used.add(id(instance))
         try:

@@ -110,7 +110,7 @@ class GymWorld:
             return sum(self._rewards) >= self._threshold
         if any(self._rewards[:-1]):
             raise ConfigError(
-                f"{self.name} must tell a success by info['success'], a reward_threshold or its last reward alone; got "
+                f"{self.name} must show success by info['success'], a reward_threshold or its last reward alone; got "
                 f"rewards along the way: make it by a function with GymWorld(env, success=lambda reward, info: ..)"
             )
         return self._rewards[-1] > 0

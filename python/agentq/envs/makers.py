@@ -20,7 +20,7 @@ _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 def add(name: str, make: Make, *, here: bool) -> None:
     """Know a name from now on. Raises ConfigError if it cannot be one, or `make` is no function."""
     if here and not _NAME.fullmatch(name):
-        raise ConfigError(f"an environment's name must be of letters, digits and _ . - /; got '{name}'")
+        raise ConfigError(f"an environment's name must have only letters, digits and _ . - /; got '{name}'")
     if not callable(make):
         raise ConfigError(f"make must be a function that returns an environment; got {type(make).__name__}")
     _here.update([name] if here else [])

@@ -145,7 +145,7 @@ class RestorableOwnEnv(OwnEnv):
             return twin
         own, thread = makers.new(self.what)
         if own is self.own:
-            raise ConfigError("a second session must have an instance of its own; got the same: give a class, not one")
+            raise ConfigError("a second session must have a separate instance; got the same one: give the class")
         twin = RestorableOwnEnv(self.what, own, thread)
         if begun:
             twin.restore(self.snapshot())

@@ -47,7 +47,7 @@ class Toolbox:
         self._checks: dict[str, Any] = {}
         for tool in tools:
             if tool.name in self.tools:
-                raise ConfigError(f"each tool must have a name of its own; got {tool.name} twice")
+                raise ConfigError(f"each tool must have a different name; got {tool.name} twice")
             self.tools[tool.name], self._checks[tool.name] = tool, _validator(tool)
 
     @property

@@ -219,7 +219,7 @@ class Learner:
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)))
         of_heads = [head.grad for head in self.heads.values() if head.grad is not None]
         if not math.isfinite(grad_norm) or not all(bool(grad.isfinite().all()) for grad in of_heads):
-            of = f"norm {grad_norm}" if not math.isfinite(grad_norm) else "another in a head"
+            of = f"norm {grad_norm}" if not math.isfinite(grad_norm) else "nan or inf in a head"
             raise FloatingPointError(f"the gradient must be finite; got {of} and loss {totals['loss']}")
         if not math.isfinite(totals["loss"]):  # with a finite gradient: a clamp has none where its input is NaN
             raise FloatingPointError(f"the loss must be finite; got {totals['loss']}")

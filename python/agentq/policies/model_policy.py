@@ -43,7 +43,7 @@ class ModelPolicy:
         """
         if constrained and Gives.PATTERNS not in engine.gives:
             raise ConfigError(
-                f"constrained actions need an engine that can hold answers to a pattern; got {engine.name}"
+                f"constrained actions need an engine that can restrict answers to a pattern; got {engine.name}"
             )
         self.engine, self.constrained = engine, constrained
         self.max_new_tokens, self.compose, self.parse, self.stop = max_new_tokens, compose, parse, tuple(stop)

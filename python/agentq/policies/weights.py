@@ -109,7 +109,7 @@ def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
     shapes = _shapes(checkpoint)
     if cpu and (not TIED & shapes.keys() or _config(checkpoint).get("tie_word_embeddings")):
         raise ModelError(
-            "weights published to vLLM on a CPU must have a head of their own; got one tied to the embedding, which "
+            "weights published to vLLM on a CPU must have a separate output head; got one tied to the embedding, which "
             f"vLLM does not exchange, in {checkpoint}: publish an adapter instead"
         )
     if Path(like).is_dir():

@@ -41,7 +41,7 @@ class _Elsewhere:
 
     def __getattr__(self, name: str) -> Any:
         raise ConfigError(
-            f"train.devices must be one device for a recipe whose collect uses the learner; got a use of its {name}"
+            f"train.devices must be one device for a recipe whose collect uses the learner; got a use of learner.{name}"
         )
 
 
@@ -177,7 +177,7 @@ class Launched:
             died = told.raised or f"exit code {process.returncode}"
             raise ModelError(
                 f"{len(self.devices)} processes must live to train a round; got {died} after {RESTARTS} restarts: "
-                f"{log} has what they said"
+                f"{log} has their output"
             )
 
     def _command(self, job: Path) -> list[str]:

@@ -258,7 +258,7 @@ def _check(batch: list[CreditedTrajectory], *, with_ratio: bool, with_reference:
                 raise ConfigError(f"{name} must have one entry per token of each turn ({wanted}); got {lengths}")
         if with_ratio and not all(np.isfinite(logps).all() for logps in old):
             raise ConfigError(
-                "old log-probabilities must be finite; got nan or inf: Learner.recompute_logps gives them"
+                "old log-probabilities must be finite; got nan or inf: Learner.recompute_logps computes them"
             )
 
 

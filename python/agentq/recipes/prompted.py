@@ -16,7 +16,7 @@ def policy_of(engine: Engine, model: ModelSettings, *, constrained: bool = False
         ConfigError: if a file or function is missing, or answers are constrained to a grammar that is not agentq's.
     """
     if constrained and model.grammar:
-        raise ConfigError(f"run.constrained must be false with a grammar of yours; got model.grammar {model.grammar}")
+        raise ConfigError(f"run.constrained must be false with your own grammar; got model.grammar {model.grammar}")
     own = {"compose": (model.prompt, "model.prompt"), "parse": (model.grammar, "model.grammar")}
     given = {name: from_file(what, key) for name, (what, key) in own.items() if what}
     return ModelPolicy(engine, max_new_tokens=model.max_new_tokens, constrained=constrained, stop=model.stop, **given)

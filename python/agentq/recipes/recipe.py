@@ -106,7 +106,7 @@ class Recipe(Generic[S]):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w .-]*", self.name) or self.name == "base":
             raise ConfigError(
-                "a recipe's name must be of letters, digits, spaces and _ - . and not base, which is the name of the "
+                "a recipe's name must have only letters, digits, spaces and _ - . and not be base, the name of the "
                 f"model before training; got '{self.name}'"
             )
         if not isinstance(self.settings, type) or not issubclass(self.settings, Training):

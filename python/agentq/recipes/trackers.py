@@ -146,7 +146,7 @@ def _begin(name: str, folder: Path, called: str, config: Mapping[str, Any]) -> T
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ConfigError(f"run.track must name trackers that can begin; got {name}, which says {said}") from error
+        raise ConfigError(f"run.track must name trackers that can start; got {name}, which says {said}") from error
 
 
 def _send(trackers: dict[str, Tracker], stage: str, step: int, metrics: Mapping[str, Any]) -> None:

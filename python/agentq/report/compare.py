@@ -53,7 +53,7 @@ def compare_runs(words: Sequence[str], others: Sequence[str] = ()) -> tuple[list
     """
     if len(words) > 2 and not others:
         raise ConfigError(
-            f"agentq compare takes one run or two; got {len(words)}: name the second method's after --with"
+            f"agentq compare takes one run or two; got {len(words)}: name the second method's runs after --with"
         )
     second = [read_measured(word) for word in others or words[-1:]]
     first = [read_measured(word) for word in (words if others else words[:-1])]

@@ -140,7 +140,9 @@ class Actors(Workers):
                 self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 said = str(error).strip().partition("\n")[0]
-                raise ConfigError(f"run.address must be a Ray cluster that runs; got {address}: {said}") from error
+                raise ConfigError(
+                    f"run.address must be the address of a running Ray cluster; got {address}: {said}"
+                ) from error
         has = self._ray.cluster_resources()
         room = int(min(has.get("CPU", 0) / cpus if cpus else 1e9, has.get("GPU", 0) / gpus if gpus else 1e9))
         super().__init__(num_workers or room)

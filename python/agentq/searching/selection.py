@@ -61,7 +61,7 @@ class SearchSettings:
         check_search(self.selection, self.leaves_in_flight, self.alpha)
         if self.selection == "gumbel" and self.num_iterations > MOST_SIMULATIONS:
             raise ConfigError(
-                "search.selection must be another than gumbel where the number of rollouts is not known beforehand, "
+                "search.selection must not be gumbel if the number of rollouts is not known beforehand, "
                 "since it divides them among the first actions; got gumbel"
             )
 
@@ -128,8 +128,8 @@ def priors(proposals: Sequence[Proposal]) -> np.ndarray:
     logps = np.array([p.action_logp if len(p.logps) else np.nan for p in proposals])
     if not np.isfinite(logps).all():
         raise ConfigError(
-            f"search.selection must not be {' or '.join(NEED_PRIORS)} with an engine that tells no log-probabilities, "
-            "which are the priors; use ucb1"
+            f"search.selection must not be {' or '.join(NEED_PRIORS)} with an engine that reports no log-probabilities"
+            ", which are the priors; use ucb1"
         )
     weights = np.exp(logps - logps.max())
     shares: np.ndarray = weights / weights.sum()

@@ -237,7 +237,7 @@ class _Stage:
             self.stillborn += 1
             if self.stillborn >= DEATHS:
                 raise ModelError(
-                    f"a worker process must live to load the models; {DEATHS} died at it{why}: "
+                    f"a worker process must load the models; {DEATHS} died while loading{why}: "
                     "free memory, or use --run.executor inline"
                 )
         fault = Broken(WORKER_LOST, f"{DEATHS} worker processes died over this task{why}")

@@ -46,7 +46,7 @@ def damage_named(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError as error:
         if "closed" not in str(error):
             raise
-        raise StoreError(f"{path} must be open to be read; got it closed: read it inside the with block") from error
+        raise StoreError(f"{path} must be open for reading; it is closed: read it inside the with block") from error
     except sqlite3.OperationalError as error:
         code = getattr(error, "sqlite_errorcode", None)  # Python's own have none: text that is not UTF-8
         if code == sqlite3.SQLITE_FULL:

@@ -75,7 +75,7 @@ class Listener:
         except OSError:
             return  # there is no file, or bind reports the fault
         if not stat.S_ISSOCK(mode):
-            raise ConfigError(f"a Unix socket must have a path of its own; got {self.at}: there is another file")
+            raise ConfigError(f"a Unix socket must have an unused path; got {self.at}, which is another file")
         try:
             connect(self.at, 1.0).close()
         except ConnectionRefusedError:

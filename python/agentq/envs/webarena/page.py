@@ -82,7 +82,7 @@ def locator_of(expression: str) -> Locator:
         return Locator("//body" if found["body"] else _xpath(found["css"]))
     if found := _ALL.fullmatch(expression):
         return Locator(_xpath(found["css"]), found["between"].replace("\\n", "\n"))
-    raise ConfigError(f"a locator must be one that is read without a browser; got '{expression:.100}'")
+    raise ConfigError(f"a locator must be one that can be evaluated without a browser; got '{expression:.100}'")
 
 
 def _xpath(css: str) -> str:
