@@ -322,7 +322,7 @@ def test_search_has_the_defaults_of_the_settings() -> None:
     ("call", "error", "message"),
     [
         (lambda: agentq.search(3, 0, both), ConfigError, "env must be a name, a class with reset(seed) and step("),
-        (lambda: agentq.search(object(), 0, both), ConfigError, "one that is made; got object"),
+        (lambda: agentq.search(object(), 0, both), ConfigError, "an instance, or an instance; got object"),
         (lambda: agentq.search("bookng", 0, both), ConfigError, "no environment 'bookng'; did you mean 'booking'?"),
         (lambda: agentq.search(dict, 0, both), ConfigError, "must make an environment with the method reset(seed)"),
         (lambda: agentq.search(Count, -1, both), ConfigError, "task seed must be in [0, 4000000000); got -1"),

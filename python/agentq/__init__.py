@@ -19,7 +19,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-# Read by MKL at its first product. Else the products depend on where in memory the numbers lie on some processors.
+# MKL reads this at its first product. Without it, some processors' products depend on where in memory the numbers lie.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 if TYPE_CHECKING:

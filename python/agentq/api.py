@@ -89,12 +89,12 @@ async def search_async(
         num_iterations: number of rollouts.
         num_proposals: K, the number of actions sampled at each node.
         temperature: sampling temperature, at least 0; 0 is greedy.
-        max_new_tokens: limit per action of a policy given by name, and per answer of such a critic, which has at least
-            192, with any thinking before it.
+        max_new_tokens: largest number of tokens per action, thinking included, of a policy given by name. A critic
+            given by name has the same limit per answer, but at least 192.
         selection: the rule that chooses the leaf of the next rollout.
         c_exp: exploration constant of ucb1, uct and puct, in reward units.
-        alpha: weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic, as does
-            a search without one.
+        alpha: weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic. Without
+            a critic it is always 1.
         leaves_in_flight: number of concurrent rollouts.
         stop_on_success: whether the first success ends the search.
         seed: seed of all random choices.
@@ -147,14 +147,14 @@ async def evaluate_async(
         split: "test", "validation" or "train".
         temperature: sampling temperature; 0 is greedy.
         repeat_temperature: temperature for resampling an action identical to the previous one; 0 disables.
-        max_new_tokens: limit per action of a policy given by name, with any thinking before it.
+        max_new_tokens: largest number of tokens per action, thinking included, of a policy given by name.
         seed: seed of all random choices.
         in_flight: largest number of concurrent episodes; the environment's sessions limit it further.
 
     Raises:
         ConfigError: if an argument is wrong.
         ModelError, MissingExtra: if a model cannot be used.
-        EnvError: if the environment shows no first page for many tasks in a row.
+        EnvError: if many tasks in a row do not begin.
     """
     check_integers(n=n, seed=seed, in_flight=in_flight)
     check_numbers(temperature=temperature, repeat_temperature=repeat_temperature)

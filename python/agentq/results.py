@@ -1,4 +1,4 @@
-"""What `agentq.search`, `agentq.evaluate` and `agentq.train` return."""
+"""The results of `agentq.search`, `agentq.evaluate` and `agentq.train`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SearchResult:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The best episode: a success, then the highest return; the most visited path if no episode ended."""
+        """The best episode: a success if there is one, else the highest return; the most visited path if none ended."""
         return best_episode(self.tree)
 
     def pairs(
@@ -43,7 +43,7 @@ class SearchResult:
     ) -> list[PreferencePair]:
         """Preference pairs of the tree, see `agentq.node_pairs`. Raises ConfigError if its actions have no tokens.
 
-        alpha is by default that of `agentq.train`; it is 1 where no critic ranked a node's actions.
+        The defaults are those of `agentq.train`. Where no critic ranked a node's actions, alpha is 1.
         """
         return node_pairs(
             self.tree,
@@ -96,7 +96,7 @@ class Evaluation:
 
     @property
     def mean_return(self) -> float:
-        """Mean over the tasks of the sum of an episode's rewards: the score of a benchmark that pays in part."""
+        """Mean return over the tasks: the score of a benchmark that rewards tasks in part."""
         return fmean(t.return_ for t in self.episodes)
 
     @property
@@ -105,10 +105,10 @@ class Evaluation:
         return wilson(self.successes, self.n)
 
     def compare(self, other: Evaluation) -> Comparison:
-        """What `other` does better or worse on the same tasks, and what each omits. Use `print`.
+        """The gain of `other` over this evaluation on the same tasks, and the actions that each leaves out. Print it.
 
         Raises:
-            ConfigError: if no task is shared.
+            ConfigError: if the two have no task in common.
         """
         return compare(self.episodes, other.episodes)
 
@@ -134,7 +134,7 @@ class Rungs(list[RungResult]):
     """The measured models of a run, the base first. A notebook shows them as a table, `print` as lines."""
 
     def show(self) -> str:
-        """Success on held-out tasks, a line per model, with the difference to the base where there is one."""
+        """Success on held-out tasks, one line per model, with the gain over the base where it was measured."""
         width = max((len(rung.name) for rung in self), default=0)
         lines = []
         for rung in self:

@@ -31,8 +31,8 @@ def train(
 
     Args:
         recipe: the name of a method, or a file that defines RECIPE.
-        base: the initial checkpoint; None: the one shipped with agentq.
-        env: the name of an environment, or a class or function, which is registered under its name.
+        base: the checkpoint to start from; None: the small model that comes with agentq.
+        env: the name of an environment, or a class or a function that makes an instance.
         out: the run directory. The trained checkpoint is `out/checkpoints/RECIPE`, the report `out/report.html`.
         clean: delete an earlier run of the same recipe in `out` first.
         sections: settings by section, as `agentq settings RECIPE` lists them.
@@ -42,7 +42,7 @@ def train(
 
     Raises:
         ConfigError: if an argument is wrong.
-        AgentqError: for the other faults that the command reports in one line.
+        AgentqError: for any other fault that the command would report in one line.
     """
     require("torch", extra="train", for_="agentq.train")
     from agentq.recipes import run

@@ -38,8 +38,8 @@ class Split(StrEnum):
 class Task:
     """One episode's goal. The same (env, seed) is always the same task; the seed determines `split`.
 
-    `language`: what its actions are written in. `commands`: web commands that the environment accepts beyond the
-    paper's; the prompt lists them. `keeps_pages`: whether prompts keep former observations, see `History`. `scenario`:
+    `language`: the language of its actions. `commands`: web commands that the environment accepts beyond the paper's;
+    the prompt lists them. `keeps_pages`: whether prompts keep former observations, see `History`. `scenario`:
     equal for tasks that are variants of one; empty if there are no variants. `tools`: JSON in OpenAI's form, or empty.
     """
 
@@ -60,7 +60,7 @@ class EnvAction:
 
     INPUT_COMMANDS: `HOVER [5]`, `DRAG [5] TO [6]`, `DRAG [5] BY 40 -10` (pixels right and down), `PRESS ArrowUp 12`.
     PAGE_COMMANDS: `UPLOAD [5] a.png`, `FIND text`, `BACK`, `WAIT 2` (seconds), `TAB CLOSE 2`, `DIALOG ACCEPT Ann`.
-    SEEN_COMMANDS: `CLICK_AT 320 40` (pixels). A Verb's action is its text: code, a line, a call.
+    SEEN_COMMANDS: `CLICK_AT 320 40` (pixels). With a Verb the action is the text itself: code, a line, a call.
     """
 
     command: Command | Verb
@@ -103,7 +103,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the environment shows: the page as text (element ids in brackets) and its url.
+    """What the environment shows: the page as text, with element ids in brackets, and its url.
 
     `screenshot`: a PNG for a judge, not stored. `picture`: for people (`run.screenshots`) or models (`model.sees`).
     """
@@ -187,7 +187,7 @@ class Proposal:
     """One action sampled at a history, with everything that training needs.
 
     `prompt_ids` `[P]` int32: the rendered history (shared by the K proposals of a node). `token_ids` `[T]` int32: the
-    sampled tokens. `logps` `[T]` float32, nats: log-probability of each at temperature 1, whatever `temperature` was.
+    sampled tokens. `logps` `[T]` float32, nats: their log-probabilities at temperature 1, whatever `temperature` was.
     """
 
     action: Action
@@ -217,7 +217,7 @@ class Step:
 class Trajectory:
     """A finished episode: tau. `return_` is the sum of rewards (discount 1).
 
-    An episode that the world broke ends with the broken step; if it has no steps, its reset's error is in `info`.
+    An episode that the world broke ends with the broken step. If it has no steps, `info` has the error of its reset.
     """
 
     task: Task
@@ -242,8 +242,8 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One action to learn from. `logps` `[T]` float32 in nats: those of the behaviour policy; all NaN if unknown
-    (demonstrations), which only losses without a reference accept.
+    """One action to learn from. `logps` `[T]` float32, nats: log-probabilities under the behaviour policy; all NaN if
+    unknown (demonstrations), which only losses without a reference accept.
     """
 
     prompt_ids: np.ndarray
@@ -258,7 +258,7 @@ class CreditedTrajectory:
     `samples`: one per turn, in order; their `logps` are the old policy's, for ratios. `advantages` `[n]` float64: one
     per turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the reference
     policy; None if no loss needs them. `sampled`: the same under the sampler, if it is not the old policy. `values`
-    `[n, 2]`, for a value head: each turn's return from there on, and its value before the round.
+    `[n, 2]`, for a value head: the return from each turn on, and the turn's value before the round.
     """
 
     samples: tuple[Sample, ...]

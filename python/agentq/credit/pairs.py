@@ -1,6 +1,6 @@
 """Preference pairs: of siblings in a tree (Agent Q), of whole episodes, of an expert and an agent. Pure functions.
 
-Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 (node pairs), eq. 6 (trajectory pairs). The paper gives no value of
+Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 (node pairs), eq. 6 (trajectory pairs). The paper gives no value for
 alpha, threshold or the number of pairs, and no map from rank to value: those here are ours.
 
 No broken node and no step of a broken episode is in any pair.
@@ -23,9 +23,9 @@ from agentq.types import PreferencePair, Sample, Trajectory
 
 
 def blended_values(tree: TreeRecord, alpha: float) -> list[float]:
-    """`[n]`: Q = alpha * W/N + (1 - alpha) * critic_value of each node, in reward units; 1 leaves the critic out.
+    """`[n]`: Q = alpha * W/N + (1 - alpha) * critic_value of each node, in reward units; alpha 1 ignores the critic.
 
-    Where the critic gave all children of a node one value, it told nothing, and alpha is 1 (ours).
+    Where the critic gave all children of a node the same value, alpha is 1 (ours).
 
     Raises:
         ValueError: if alpha is outside [0, 1].
@@ -58,7 +58,7 @@ def node_pairs(
 
     Args:
         alpha: weight of the search relative to the critic, in [0, 1].
-        threshold: smallest gap to six decimals, at least 0, in reward units; a gap of 0 never makes a pair.
+        threshold: smallest gap, rounded to six decimals, at least 0, in reward units; a gap of 0 never makes a pair.
         min_visits: both actions must have been executed at least this often; at least 1.
         max_pairs_per_node: number of pairs kept per node, largest gaps first; 0 keeps all.
 

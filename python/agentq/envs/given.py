@@ -1,4 +1,4 @@
-"""What a script gives as its environment: where sessions come from. `agentq.search` and `agentq.evaluate` take it."""
+"""The environment argument of `agentq.search` and `agentq.evaluate`, and the sessions that it gives."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class World:
                 return cls(env)
             raise ConfigError(
                 "env must be a name, a class with reset(seed) and step(command, element, text), a function that makes "
-                f"one, or one that is made; got {type(env).__name__}"
+                f"an instance, or an instance; got {type(env).__name__}"
             )
         if takes(step, 3):
             return cls("", own.given(env))

@@ -32,7 +32,7 @@ class Env(Protocol):
         ...
 
     def close(self) -> None:
-        """Release everything; the session cannot be used afterwards."""
+        """Release everything. The session cannot be used afterwards."""
         ...
 
 
@@ -49,7 +49,7 @@ class Restorable(Env, Protocol):
 
     @property
     def restored(self) -> str:
-        """Outcome of the last restore. exact: page and server are as they were; approximate: the page is; failed."""
+        """Outcome of the last restore: exact (page and server are as before), approximate (the page is), failed."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Two measurements of the same tasks: the paired difference, and what failures leave out that successes do.
+"""Two measurements of the same tasks: their paired difference, and the actions that failures leave out.
 
 Pure functions.
 """
@@ -31,11 +31,11 @@ Pair = tuple[Trajectory, Trajectory]  # of one task: the first agent's, the seco
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that an agent leaves out, and the other does in the same task.
+    """An action that one agent leaves out and the other takes in the same task.
 
     `what`: a command with its element, such as `SELECT combobox Party`; with `, the same text` if the agent does that
-    with other texts only; `CLICK link, the same one` stands for links of any name. `lost`: in how many of the tasks
-    that only the other solves; `solved`: of those that both do.
+    with other texts only; `CLICK link, the same one` stands for links of any name. `lost`: number of tasks that only
+    the other solves in which it is left out; `solved`: the same among tasks that both solve.
     """
 
     what: str
@@ -50,10 +50,10 @@ class Comparison:
     Attributes:
         n: number of tasks; with several seeds, a task counts once per seed.
         both, only_first, only_second: how many of them both agents solve, only the first, and only the second.
-        difference: success of the second minus that of the first, paired by task; of several seeds, over these too.
-        by_env: tasks that only the second solves minus those that only the first does, of each environment where they
-            are not as many, the largest gain first; empty for a single environment.
-        first_leaves_out: what the first leaves out where only the second succeeds, and less often where both do.
+        difference: success of the second minus that of the first, paired by task; with several seeds also over seeds.
+        by_env: per environment, tasks that only the second solves minus tasks that only the first solves, where this is
+            not 0, the largest gain first; empty for a single environment.
+        first_leaves_out: what the first leaves out where only the second succeeds, and less often where both succeed.
         second_leaves_out: the same for the second where only the first succeeds.
     """
 

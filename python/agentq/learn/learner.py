@@ -66,7 +66,7 @@ class Learner:
             lora_rank: 0 trains all weights; otherwise adapters of this rank on all linear layers except the head.
             warmup_steps: number of steps in which the rate rises to its peak.
             max_tokens: limit per forward pass. It changes memory and speed, never the result. None: `default_tokens`.
-                In one process it is halved when memory does not suffice.
+                One process alone halves it when memory does not suffice.
             bf16: compute matrix products in bfloat16; weights, gradients and log-probabilities keep their type.
             gradient_checkpointing: keep only each layer's input and compute the layer again in the backward pass. It
                 costs at most a third more arithmetic and needs the memory of about one layer.
@@ -141,7 +141,7 @@ class Learner:
     def add_head(self, name: str, value: Tensor) -> None:
         """Train a tensor beside the model, at the same rate, by losses that use `heads[name]`. Every rank has it whole.
 
-        It is in the training's states, and not in the checkpoint. Its gradient is not clipped.
+        The training's states hold it, the checkpoint does not. Its gradient is not clipped.
         """
         self.heads[name] = head = torch.nn.Parameter(value.to(self.device))
         self.optimizer.add_param_group({"params": [head], "weight_decay": 0.0})
@@ -170,9 +170,9 @@ class Learner:
     ) -> Metrics:
         """One step on the DPO loss of pairs plus the SFT loss of good actions, the mean over all items of the step.
 
-        The reference is the recorded behaviour log-probabilities, or if they are unknown (all NaN) those of the
-        weights before the first step. A pair with several samples per side is a trajectory pair: its log-probabilities
-        are sums over the samples. |a| is an action's number of tokens.
+        The reference's log-probabilities are the recorded ones of the behaviour policy. If these are unknown (all NaN),
+        they are those of the weights before the first step. A pair with several samples per side is a trajectory pair:
+        its log-probabilities are sums over the samples. |a| is an action's number of tokens.
 
             loss of a pair:              DPO loss - sft_weight * log pi(chosen) / |chosen|
             loss of a replayed action:            - sft_weight * log pi(action) / |action|
@@ -201,7 +201,7 @@ class Learner:
 
         Raises:
             ValueError: if there are no items, an item is no tuple of samples, a sample is empty, or `loss_fn` returns
-                something else than a scalar that follows from the log-probabilities and a dict of numbers.
+                anything but a scalar computed from the log-probabilities and a dict of numbers.
             ModelError: if a token id is outside the model's vocabulary, a sample longer than its context, or the
                 trained weights have 16 bits.
             FloatingPointError: if the gradient or the loss is not finite; the weights are then unchanged.

@@ -37,8 +37,8 @@ class Gives(Flag):
 class Prompt:
     """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; may be empty.
 
-    `shortened`: number of oldest actions, and of pages' ends, that were left out because the context has no room for
-    them. `thinking`: the mark of thinking that the prompt begins; empty without one.
+    `shortened`: number of oldest actions, and of ends of pages, that were left out because the context has no room
+    for them. `thinking`: the opening mark of thinking at the prompt's end; empty without one.
     """
 
     messages: Messages
@@ -53,7 +53,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """`k` samples of one prompt at a temperature >= 0 (0: greedy). `role`: the account to which usage is counted.
+    """`k` samples of one prompt at a temperature >= 0 (0: greedy). `role`: the role for which usage is counted.
 
     `pattern`: a regular expression that whole answers match unless they are cut off; empty for none. It needs an engine
     that gives PATTERNS. Log-probabilities are those of the unconstrained model; an engine that cannot compute them

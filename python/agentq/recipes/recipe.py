@@ -72,7 +72,7 @@ class Round(Generic[S_co]):
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones in each round, or those of the first round with `again`.
 
-        Returns `up_to` times `run.num_tasks` tasks. A round may use only some of them.
+        Returns `up_to` times `run.num_tasks` tasks; a round may use fewer of them.
         """
         run = self.settings.run
         n = run.num_tasks * up_to
@@ -84,16 +84,16 @@ class Recipe(Generic[S]):
     """A training method, made of plain functions. The training loop is the same for all.
 
     Attributes:
-        name: the word on the command line, also of the stages and the checkpoint. Letters, digits and _ - . or spaces;
-            not "base", whose stages are those of the base model.
+        name: names the recipe on the command line, its stages and its checkpoint. Letters, digits, spaces and _ - .;
+            not "base", which names the stages of the base model.
         settings: a subclass of `Training` whose fields are exactly the settings that the functions read.
         collect: fills the round's stage in the store; finished items are not collected again.
         credit: makes training items from the store.
         loss: takes one optimiser step on a batch of items.
-        source: the file or entry point by which other processes find it; empty: it is agentq's own.
+        source: the file or entry point by which other processes find it; empty for a recipe of agentq.
 
     Raises:
-        ConfigError: if the name cannot be used, the settings are no such class, or a part is no such function.
+        ConfigError: if the name, the settings or a function is not as described.
     """
 
     name: str

@@ -57,9 +57,10 @@ class TreeRecord:
     parent. Columns, all `[n]`: `parent` int32 (-1 at the root), `depth` int32, `visit_count` N uint32, `value_sum` W
     float64, `critic_value` in [0, 1] float32, `flags` uint8 (`TERMINAL`, `EXHAUSTED`), `reward` float32, `success`
     bool. `proposal` is None at the root; `observation` is None where the action was never executed; `error_kind` is
-    None where the page did not fail; `restored` is how its page was last come back to (see `Env.restored`), None if
-    never. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds; and `faults`, how many rollouts the
-    world broke, by error kind. These were cancelled: N and W do not count them. The node that broke keeps its kind.
+    None where the step did not fail; `restored` says how search last went back to the page (see `Restorable.restored`),
+    None if never. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds; and `faults`, the number of
+    rollouts that the world broke, by error kind. These were cancelled: N and W do not count them. The broken node keeps
+    its kind.
 
     Raises:
         ValueError: if a column does not have one entry per node, or the parents are no tree in that order.
@@ -101,7 +102,7 @@ class TreeRecord:
         return len(self.parent)
 
     def children(self, node: int) -> np.ndarray:
-        """The children of `node`, in index order (the critic's order, best first, where the forest made them)."""
+        """The children of `node`, in index order. If the forest made them, this is the critic's order, best first."""
         children: np.ndarray = self._order[self._first[node] : self._first[node + 1]]
         return children
 

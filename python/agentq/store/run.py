@@ -1,22 +1,22 @@
-"""`RunStore`: everything one run saw, in one directory that survives kills and power cuts at any moment.
+"""`RunStore`: all data of a run, in one directory that survives kills and power cuts at any moment.
 
     config.json    the settings; a run continues only with the same ones
     env.json       versions, commit, platform, seeds
     run.sqlite     search trees, episodes, stage notes (one writer, many readers)
     metrics.jsonl  one line per logged step
     checkpoints/   models; written by the learner
-    summary.json   the results; report.html: the page about them. Both written by others
+    summary.json   the results, and report.html, the page about them; both written by others
 
-Work is in stages ("round1/search") and items (a task's tree or episodes). To resume, ask `done(stage)`, do the rest.
+Work is in stages ("round1/search") and items (a task's tree or episodes). To resume, do the tasks not in `done(stage)`.
 
 What is on the disk, and when:
 
     add_tree, add_trajectory    the whole item when the call returns
-    set_partial                 the whole tree when the call returns; the one before until then
+    set_partial                 the whole tree when the call returns; until then the earlier one
     transaction                 everything added in it when the block ends; before that, nothing
     set_note                    the note when the call returns
     log                         the line when the call returns
-    config.json, summary.json   whole and renamed when their writer returns; the old file until then
+    config.json, summary.json   the new file when their writer returns; until then the old one
     checkpoints/                as `learn.checkpoint` and `Learner.save` say
 
 A write that fails raises `StoreError` and leaves existing data unchanged. After a power cut the next `open` drops
@@ -133,7 +133,7 @@ class RunStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several adds that are kept together or not at all. Any other add is a transaction of its own."""
+        """Within the block, all adds are kept together or not at all. Any other add is a separate transaction."""
         with self._guard:
             if self._in_transaction:
                 yield
@@ -153,7 +153,7 @@ class RunStore:
                 self._in_transaction = False
 
     def add_tree(self, stage: str, tree: TreeRecord) -> bool:
-        """Keep the tree of one task; False, and nothing is written, if the stage already has this task seed."""
+        """Keep the tree of one task. Returns False and writes nothing if the stage already has this task seed."""
         return self.add(stage, TREE, str(tree.task.seed), pack(tree, self.dictionaries))
 
     def set_partial(self, stage: str, tree: PartialTree) -> None:
@@ -167,7 +167,7 @@ class RunStore:
     def tree(self, stage: str, seed: int, nodes: Sequence[int] | None = None) -> TreeRecord | None:
         """The tree of one task; None if the stage has none. Raises StoreError if it is damaged.
 
-        `nodes`: the only ones to read with their pages and proposals. The numbers of all nodes are read.
+        `nodes`: read pages and proposals of these nodes only; the numbers of all nodes are read.
         """
         return next(self._records(stage, TREE, partial(decode_tree, nodes=nodes), str(seed)), None)
 
@@ -182,7 +182,7 @@ class RunStore:
             self._execute("DELETE FROM items WHERE stage = ? AND kind = ? AND key = ?", place)
 
     def add_trajectory(self, stage: str, item_key: str, trajectory: Trajectory) -> bool:
-        """Keep an episode under its key in the stage (`"17/0"`: task 17, rollout 0); False if the key is taken."""
+        """Keep an episode under its key (`"17/0"`: task 17, rollout 0). Returns False if the stage has this key."""
         return self.add(stage, TRAJECTORY, item_key, pack(trajectory, self.dictionaries))
 
     def add(self, stage: str, kind: str, key: str, packed: Packed) -> bool:
@@ -220,7 +220,7 @@ class RunStore:
 
     @property
     def dictionaries(self) -> Mapping[str, bytes]:
-        """What `pack` compresses with, by kind of data, once the store has enough of a kind."""
+        """The dictionary with which `pack` compresses, by kind of data; a kind has one once there are enough data."""
         return self._blobs.by_kind()
 
     def set_note(self, stage: str, note: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ class RunStore:
             self.track(stage, step, metrics)
 
     def track(self, stage: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Tell trackers alone."""
+        """Send metrics to the trackers only."""
         (self.also or (lambda *_: None))(stage, step, metrics)
 
     def metrics(self) -> list[dict[str, Any]]:
