@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from lxml import etree, html
 
+from agentq import status
+from agentq.cli import main
 from agentq.errors import StoreError
 from agentq.evaluation.outcomes import best_end, of_tree
 from agentq.evaluation.stats import RungResult
@@ -179,6 +181,22 @@ def test_success_bars_are_as_long_as_the_rates() -> None:
     widths = [float(bar.get("width")) for bar in svg.iter("rect")]
     assert widths == [480.0, 240.0, 0.0]
     assert [text.text for text in svg.iter("text") if text.get("text-anchor") == "end"] == ["<a>", "b", "c"]
+
+
+def test_a_long_name_beside_a_bar_keeps_both_ends_and_is_whole_in_its_tooltip() -> None:
+    name = "http://localhost:8000/v1#<Qwen>/Qwen3-8B"
+    svg = etree.fromstring(str(success_bars([rung(name, 50)])))
+    label = next(text for text in svg.iter("text") if text.get("text-anchor") == "end")
+    assert [title.text for title in label] == [name] and label[0].tail == "http://loc…/Qwen3-8B"
+
+
+def test_a_report_that_takes_long_shows_how_far_it_is(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(run)]) == 0 and capsys.readouterr().err == ""
+    monkeypatch.setattr(status, "SILENT_S", 0.0)
+    assert main(["report", str(run)]) == 0
+    assert re.fullmatch(r"report: 2/2 items, .*, 0 s left\n", capsys.readouterr().err)
 
 
 def test_histogram_counts_every_length_once_and_tells_the_quantiles() -> None:

@@ -18,8 +18,10 @@ PAGE = argument("--out", type=Path, metavar="FILE", help="where to write the pag
 @command("report", "write the report of a run directory", DIRECTORY, PAGE, JSON)
 def report(args: Namespace) -> int:
     from agentq.report import write_report
+    from agentq.status import Late, RichStatus
 
-    path = write_report(args.run, args.out)
+    with RichStatus() as status:
+        path = write_report(args.run, args.out, status=Late(status))
     return say(args, {"report": str(path)}, f"report: {path}")
 
 

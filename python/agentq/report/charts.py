@@ -36,7 +36,7 @@ def success_bars(rungs: Sequence[RungResult]) -> Markup:
             for end in (rung.low, rung.high)
         )
         parts.append(
-            f'<text x="{LABEL_PX - 8}" y="{middle + 4}" text-anchor="end">{escape(rung.name)}</text>'
+            f'<text x="{LABEL_PX - 8}" y="{middle + 4}" text-anchor="end">{_label(rung.name)}</text>'
             f'<rect class="bar" x="{LABEL_PX}" y="{top}" width="{round(rung.rate * scale, 1)}" height="20" rx="2"/>'
             f'<line class="whisker" x1="{x(rung.low)}" y1="{middle}" x2="{x(rung.high)}" y2="{middle}"/>{ends}'
             f'<text class="tick" x="{x(1) + 10}" y="{middle + 4}">{figures}</text>'
@@ -108,6 +108,14 @@ def finite_points(rows: Sequence[dict[str, object]], name: str, at_most: int = 4
     block = -(-len(points) // at_most) or 1
     blocks = [points[i : i + block] for i in range(0, len(points), block)]
     return [(sum(x for x, _ in b) / len(b), sum(y for _, y in b) / len(b)) for b in blocks]
+
+
+def _label(name: str, most: int = 20) -> Markup:
+    """A name that fits beside a bar: of a long one both ends, and a tooltip with the whole."""
+    if len(name) <= most:
+        return escape(name)
+    half = most // 2
+    return Markup("<title>{}</title>{}…{}").format(name, name[:half], name[-half + 1 :])
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:

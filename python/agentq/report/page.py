@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from agentq.report.charts import finite_points, histogram, line_plot, success_ba
 from agentq.report.examples import Example, Examples
 from agentq.report.summary import read_summary
 from agentq.searching.faults import fault_message
+from agentq.status import StageDisplay
 from agentq.store.durable import write_page
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.records import TreeRecord
@@ -45,11 +47,12 @@ class StageRow:
     note: str
 
 
-def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
+def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageDisplay | None = None) -> Path:
     """Write the page of a run, even of one in progress. Returns its path.
 
     Args:
         out: the page's file; None: `report.html` in the run directory.
+        status: shows how many trees and episodes are read; None: nothing is shown.
 
     Raises:
         StoreError: if `run_dir` is no run directory, one of its files is damaged, or the page cannot be written.
@@ -57,7 +60,10 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
     path = Path(run_dir)
     rungs = read_summary(path / "summary.json")
     with RunStore.read(path) as store:
-        stages, examples, lengths = read_stages(store)
+        total = sum(store.count(stage, kind) for stage in store.stages() for kind in (TREE, TRAJECTORY))
+        show = status.stage("report", total, "items") if status is not None else None
+        # a run that goes on has more items by the time they are read
+        stages, examples, lengths = read_stages(store, lambda done: show and done <= total and show(done, ""))
         page = _template().render(
             name=path.resolve().name,
             config=store.config,
@@ -81,12 +87,14 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
     return out
 
 
-def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example], dict[str, list[int]]]:
+def read_stages(
+    store: RunStore, seen: Callable[[int], object] = lambda done: None
+) -> tuple[list[StageRow], list[Example], dict[str, list[int]]]:
     """One row per stage, in the order of the run; the trees to show; tokens of the policy's prompts, by stage.
 
-    Reads each tree and each episode once.
+    Reads each tree and each episode once. `seen` is told how many are read.
     """
-    rows, examples, lengths = [], Examples(), dict[str, list[int]]()
+    rows, examples, lengths, numbers = [], Examples(), dict[str, list[int]](), itertools.count(1)
     for stage in store.stages():
         note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
         if "seconds" not in note and not trees and not episodes:
@@ -109,10 +117,12 @@ def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example], dict[st
         restored: Counter[str] = Counter()
         prompts: list[int] = []
         for episode in store.trajectories(stage):
+            seen(next(numbers))
             faults.update([episode.fault] if episode.fault is not None else [])
             messages.update(filter(None, [fault_message(episode)]))
             prompts += [len(step.proposal.prompt_ids) for step in episode.steps]
         for tree in store.trees(stage):
+            seen(next(numbers))
             prompts += prompt_lengths(tree)
             faults.update(tree.info.get("faults", {}))
             messages.update(filter(None, [fault_message(tree)]))
