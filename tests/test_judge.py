@@ -4,26 +4,61 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.verdicts import parse_judgement
+from agentq.config import Search, Settings
 from agentq.critics.judge import OutcomeJudge
 from agentq.errors import BudgetSpent
+from agentq.eval_settings import ChosenBy, EvalSearch
+from agentq.model_settings import CriticSettings
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.usage import Price
+from agentq.recipes.pipeline import Pipeline, judge_tokens
+from agentq.recipes.resources import Resources
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
+from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
+from tests.recipes_factory import Quiet
 from tests.scripted_engine import Scripted
 
 STOP = format_action(EnvAction(Command.STOP))
 CLICK = format_action(EnvAction(Command.CLICK, 1), thought="a thought of its own")
+
+
+@pytest.mark.parametrize(("critic", "judge"), [(192, 256), (1024, 1024)])
+def test_the_judge_of_an_evaluation_may_answer_at_least_as_long_as_its_critic(critic: int, judge: int) -> None:
+    most = judge_tokens(CriticSettings(max_new_tokens=critic))
+    made = Resources(Settings(), "base", {"base": Scripted(lambda role, text: "a: YES")}).judge(most)
+    assert made is not None and made.max_new_tokens == most == judge
+
+
+@pytest.mark.parametrize("chosen_by", ["value", "best_of_n"])
+def test_an_evaluation_gives_its_judge_the_critics_limit(chosen_by: ChosenBy, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Limits(Scripted):
+        async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
+            if request.role == "judge":
+                asked.append(request.max_new_tokens)
+            return await super().sample(request)
+
+    with RunStore.open(tmp_path / "run", {}) as store:
+        p = Pipeline(store, Settings(), "base", Quiet())
+        p.engines["base"] = Limits(lambda role, text: "a: YES" if role == "judge" else STOP)
+        critic = CriticSettings(model="none", max_new_tokens=700)
+        measured = EvalSearch(num_iterations=1, num_tasks=1)
+        p.evaluate_search("m", "eval", "base", p.tasks(Split.TEST, 1), Search(), critic, measured, chosen_by)
+        p.close()
+    assert asked and set(asked) == {700}
 
 
 def test_success_takes_a_rubric_that_holds_throughout() -> None:

@@ -169,6 +169,10 @@ class Resources:
         self.staying.add(model)
         return LLMRanker(self.engine(model), method=critic.method, max_new_tokens=critic.max_new_tokens)
 
+    def judge(self, max_new_tokens: int) -> OutcomeJudge | None:
+        """The base as the judge of outcomes; none without tokens for its answers."""
+        return OutcomeJudge(self.engine(self.base), max_new_tokens=max_new_tokens) if max_new_tokens else None
+
     def make_env(self) -> SiteEnv:
         """A session of the run's environment."""
         run = self.settings.run
@@ -218,22 +222,20 @@ def searches(
     settings: SearchSettings,
     stage: str,
     by_steps: bool = False,
-    judged: bool = False,
+    judge_tokens: int = 0,
 ) -> Work:
-    """One search tree per task, told by the checker, or `judged` by the base; see `searching.collect.trees`."""
+    """One search tree per task, told by the checker, or by the base with `judge_tokens`; see `collect.trees`."""
     ranker = resources.critic(critic)  # first, so its engine stays loaded
-    judge = OutcomeJudge(resources.engine(resources.base)) if judged else None
+    judge = resources.judge(judge_tokens)
     chosen, kept_in = resources.policy(policy), (kept, stage)
     return trees(resources.make_env, chosen, ranker, settings, by_steps=by_steps, kept_in=kept_in, judge=judge)
 
 
-def votes(resources: Resources, _: KeepsPartials, *, policy: Name, settings: SearchSettings, scored: bool) -> Work:
-    """Episodes of each task, of which the majority chooses one, or with `scored` the base as a judge."""
-    judge = OutcomeJudge(resources.engine(resources.base)) if scored else None
-    chosen = resources.policy(policy)
-    if judge is None:
-        return choices(resources.make_env, chosen, settings, by_majority)
-    return choices(resources.make_env, chosen, settings, by_score, judge.score)
+def votes(resources: Resources, _: KeepsPartials, *, policy: Name, settings: SearchSettings, judge_tokens: int) -> Work:
+    """Episodes of each task, of which the majority chooses one, or with `judge_tokens` the base as a judge."""
+    judge = resources.judge(judge_tokens)
+    choice, score = (by_score, judge.score) if judge else (by_majority, None)
+    return choices(resources.make_env, resources.policy(policy), settings, choice, score)
 
 
 def branches(
