@@ -127,6 +127,13 @@ def test_siblings_have_the_figures_of_the_search(
         assert list(map(float, cells[1:])) == pytest.approx(wanted, abs=0.0051)
 
 
+def test_figures_are_rounded_as_the_command_line_rounds_them(tab: Any, page_file: str) -> None:
+    opened(tab, page_file)
+    values = [sign * (k / 8 + more) for sign in (1, -1) for k in range(40) for more in (0, 0.0001, 1 / 3, 0.015, 0.025)]
+    wanted = [f"{value:.2f}".replace("-0.00", "0.00") for value in values]
+    assert tab.evaluate("values => values.map(value => figure(value))", values) == wanted
+
+
 def test_playback_counts_the_rollouts_one_by_one(tab: Any, page_file: str) -> None:
     tree = searched(0)
     opened(tab, page_file, f"{COLLECT}&t=3")

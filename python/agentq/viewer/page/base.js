@@ -16,7 +16,14 @@ function h(tag, props, ...children) {
   return element;
 }
 
-const figure = (value, digits = 2) => (value === null || value === undefined ? "" : value.toFixed(digits).replace(/^-(?=[0.]*$)/, ""));
+/** A number with two decimals, as Python writes it: a tie, such as 1/8, goes to the even digit. */
+function figure(value) {
+  if (value === null || value === undefined) return "";
+  const size = Math.abs(value), low = Math.floor(100 * size), tie = Number.isInteger(8 * size) && !Number.isInteger(4 * size);
+  const text = (tie && low % 2 === 0 ? low / 100 : size).toFixed(2);
+  return value < 0 && /[1-9]/.test(text) ? `-${text}` : text;
+}
+
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 function bytesOf(base64) {

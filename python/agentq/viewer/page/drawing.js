@@ -199,7 +199,7 @@ class Drawing {
       if (scale < 0.6 || !N[node]) continue;
       c.font = "10.5px system-ui, sans-serif";
       c.fillStyle = soft;
-      c.fillText(`N ${N[node]}   Q ${(W[node] / N[node]).toFixed(2)}`, from, y + 12);
+      c.fillText(`N ${N[node]}   Q ${figure(W[node] / N[node])}`, from, y + 12);
     }
   }
 

@@ -40,7 +40,7 @@ class Outline {
           nodes.length ? (open ? "▾" : "▸") : ""),
       h("span", { class: "what" }, node ? tree.text("action", node) : "first page"),
       notes && h("span", { class: "note" }, notes),
-      !this.pane.episode && h("span", { class: "figures" }, N[node] ? `${N[node]} · ${(W[node] / N[node]).toFixed(2)}` : "–"));
+      !this.pane.episode && h("span", { class: "figures" }, N[node] ? `${N[node]} · ${figure(W[node] / N[node])}` : "–"));
     element.style.setProperty("--level", this.pane.episode ? 0 : Math.min(level - 1, 12));
     element.setAttribute("aria-label", this.spoken(node, N, W, notes));
     this.rows.push({ node, element });
@@ -55,7 +55,7 @@ class Outline {
 
   spoken(node, N, W, notes) {
     const what = node ? this.pane.tree.text("action", node) : "first page";
-    const figures = N[node] ? `${plural(N[node], "visit")}, mean return ${(W[node] / N[node]).toFixed(2)}` : "not tried";
+    const figures = N[node] ? `${plural(N[node], "visit")}, mean return ${figure(W[node] / N[node])}` : "not tried";
     return [what, figures, notes].filter(Boolean).join(", ");
   }
 
