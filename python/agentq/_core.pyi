@@ -222,7 +222,7 @@ class Forest:
         """
 
     def ask_one(self, tree: int) -> tuple[int, int] | None:
-        """(ticket, node) of one leaf, without arrays; None if there is none, for which the status of `ask` is why."""
+        """(ticket, node) of one leaf, without arrays; None if there is none; the status of `ask` says why."""
 
     def extend(self, tickets: Ids, ranks: Ids) -> NDArray[np.uint32]:
         """Moves each rollout from its node to that node's child of rank `ranks[i]`. Returns the children."""

@@ -54,8 +54,8 @@ class SearchRule(Sampling):
         default=1.0,
         ge=0,
         le=1,
-        description="Weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic, "
-        "as does a search without one.",
+        description="Weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic. "
+        "Without a critic it is always 1.",
     )
 
 
@@ -98,7 +98,7 @@ class Pairs(Section):
         default=0.75,
         ge=0,
         le=1,
-        description="Weight of the search value against the critic's; 1 ignores the critic, as does a run without one.",
+        description="Weight of the search value against the critic's; 1 ignores the critic. Without one it is 1.",
     )
     threshold: float = Field(default=0.5, ge=0, description="Minimum gap between blended values, in reward units.")
     max_pairs_per_node: int = Field(
@@ -133,7 +133,7 @@ class Train(Adapters):
     )
     gradient_checkpointing: bool = Field(default=False, description="Whether layers are computed twice to save memory.")
     thinking: bool = Field(
-        default=True, description="Whether to train on <think> blocks; if not, only on what follows them."
+        default=True, description="Whether to train on <think> blocks; if false, only on the text after them."
     )
     devices: str = Field(
         default="",
