@@ -547,7 +547,7 @@ def test_the_check_advises_where_search_can_live_with_it(tmp_path: Path, capsys:
     assert "absent  Every state can be restored" in told and ".:" not in told and ".." not in told
     assert "Only 5 of 8 train and 5 of 8 validation and 5 of 8 test tasks are distinct by instruction and first" in told
     assert (
-        "8 of 8 test tasks are also train or validation tasks. Unless they differ in what they hide, a rate is" in told
+        "8 of 8 test tasks are also train or validation tasks. Unless they differ in something hidden, rates" in told
         and place in told
     )
     assert main(["env", "check", written(tmp_path, reset=one_list.replace("% 5", "% 1_000_000_000"))]) == 0

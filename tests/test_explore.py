@@ -139,7 +139,7 @@ def test_findings_keep_the_names_of_files_and_hidden_differences_in_mind() -> No
             return super().reset(seed) | {"instruction": "Guess the code", "text": "four digits"}
 
     said = findings(Hidden)["Tasks"].said
-    assert "tasks are distinct by instruction and first page" in said and "Unless they differ in what they hide" in said
+    assert "tasks are distinct by instruction and first page" in said and "they differ in something hidden" in said
 
 
 def test_a_message_is_the_first_line_with_words() -> None:

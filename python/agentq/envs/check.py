@@ -25,7 +25,7 @@ from agentq.types import EnvAction, Split, StepResult, Task
 WALK = 6  # actions on a task
 UNTRIED = "the world accepted no action of the walk; with a method expert(), its actions are walked"
 TWICE = (
-    ". Unless they differ in what they hide, a rate is of fewer tasks than its n, or of tasks that were trained on: "
+    ". Unless they differ in something hidden, rates are over fewer tasks than n says, or over training tasks: "
     'see "A benchmark with a list of tasks" in docs/protocol.md'
 )
 ELSEWHERE_S = 300.0  # also walked in another process
