@@ -85,9 +85,13 @@ RECIPE = Recipe({}, {}, collect_groups, rft.credit, rft.loss)
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("base", "Rft", "a recipe's name must be .* and not base, .*; got 'base'"),  # it would measure the base twice
-        ("mine/best", "Rft", "a recipe's name must be .*; got 'mine/best'"),
-        ("", "Rft", "a recipe's name must be .*; got ''"),
+        (
+            "base",
+            "Rft",
+            "a recipe's name must have .* and not be base, .*; got 'base'",
+        ),  # it would measure the base twice
+        ("mine/best", "Rft", "a recipe's name must have .*; got 'mine/best'"),
+        ("", "Rft", "a recipe's name must have .*; got ''"),
         ("mine", "Own", "a setting of recipe mine must be in a section, .*; got margin outside of one"),
         ("mine", "Rft()", "settings of recipe mine must be a subclass of Training; got Rft"),
     ],
@@ -123,7 +127,7 @@ def broken(r):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("Recipe(3, Rft, collect_groups, rft.credit, rft.loss)", "a recipe's name must be .*; got '3'"),
+        ("Recipe(3, Rft, collect_groups, rft.credit, rft.loss)", "a recipe's name must have .*; got '3'"),
         (
             "Recipe('x', Rft, None, rft.credit, rft.loss)",
             r"collect of recipe x must be a function \(round\); got None",

@@ -12,6 +12,7 @@ from agentq.policies.protocol import Engine, Gives, SampleRequest
 from agentq.types import History, StepResult, StopReason
 
 CUT_OFF = "the judge's answer is whole"
+JUDGE_TOKENS = 256  # of an answer, unless told otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class OutcomeJudge:
     `sees`: it gets the observation's screenshot, if there is one. Raises ConfigError for an engine without pictures.
     """
 
-    def __init__(self, engine: Engine, *, sees: bool = False, max_new_tokens: int = 256) -> None:
+    def __init__(self, engine: Engine, *, sees: bool = False, max_new_tokens: int = JUDGE_TOKENS) -> None:
         if sees and Gives.TOKEN_IDS in engine.gives:
             raise ConfigError(
                 f"a judge that sees must be a server that is sent chats; got {engine.name}, sent token ids"

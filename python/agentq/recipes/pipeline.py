@@ -14,13 +14,14 @@ from pathlib import Path
 
 from agentq import envs
 from agentq.config import Search, Settings
+from agentq.critics.judge import JUDGE_TOKENS
 from agentq.errors import ConfigError
 from agentq.eval_settings import ChosenBy, Eval, EvalSearch
 from agentq.evaluation.endings import Ending, end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.scenarios import scenario_completion
 from agentq.evaluation.stats import RungResult, paired_difference
-from agentq.model_settings import CriticSettings, JudgeSettings
+from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price
@@ -185,14 +186,13 @@ class Pipeline(Resources):
         settings = search_settings(search, measured.num_iterations, run.seed, stop_on_success=oracle)
         settings = replace(settings, max_calls=measured.max_calls, max_unreadable=run.max_unreadable)
         self._set_apart(stage, checkpoint)
-        most = judge_tokens(critic)
         if chosen_by in ("majority", "best_of_n"):
-            scored = most if chosen_by == "best_of_n" else 0
+            scored = judge_tokens(critic) if chosen_by == "best_of_n" else 0
             job: Job = partial(votes, policy=checkpoint, settings=settings, judge_tokens=scored)
             self.collect(stage, attempts(tasks), job, kind=TREE)
         else:
             job = partial(searches, policy=checkpoint, critic=critic, settings=settings, stage=stage)
-            job = partial(job, by_steps=by_steps, judge_tokens=0 if oracle else most)
+            job = partial(job, by_steps=by_steps, judge_tokens=0 if oracle else judge_tokens(critic))
             self.collect(stage, attempts(tasks), job, kind=TREE, sessions=search.leaves_in_flight)
         found = [(of_tree(t), end_of_tree(t), t.info.get("iterations", 0)) for t in self.store.trees(stage)]
         row = self._row(name, stage, [each[:2] for each in found])
@@ -280,7 +280,7 @@ class Pipeline(Resources):
 
 def judge_tokens(critic: CriticSettings) -> int:
     """Limit of an answer of the base as a judge, in tokens: at least that of the base as a critic."""
-    return max(JudgeSettings().max_new_tokens, critic.max_new_tokens)
+    return max(JUDGE_TOKENS, critic.max_new_tokens)
 
 
 def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:
