@@ -170,6 +170,20 @@ def test_a_server_ends_with_0(env: str) -> None:
     assert process.returncode == 0, said
 
 
+def test_a_signal_that_does_not_wake_the_wait_ends_it_too() -> None:
+    late = """
+import signal, threading, time
+from agentq.progress import until_interrupted
+def interrupt():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # to this thread: the main one sleeps on
+threading.Thread(target=interrupt, daemon=True).start()
+with until_interrupted():
+    pass
+"""
+    subprocess.run([sys.executable, "-c", late], timeout=60, check=True)
+
+
 def test_only_the_command_line_has_a_handler_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[Any]()
     monkeypatch.setattr(find, "listing", lambda *_: seen.append(signal.getsignal(signal.SIGTERM)) or [])

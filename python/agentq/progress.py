@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
@@ -106,7 +106,8 @@ def until_interrupted() -> Iterator[None]:
     """A block after which Ctrl-C is waited for; it also ends the block, without an error."""
     with contextlib.suppress(KeyboardInterrupt):
         yield
-        threading.Event().wait()
+        while True:  # a signal that comes just before a wait, or to another thread, is handled after it
+            time.sleep(1)
 
 
 def show_table(table: Table) -> None:
