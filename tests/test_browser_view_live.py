@@ -66,6 +66,7 @@ def test_a_growing_tree_keeps_what_is_chosen_opened_and_typed(
             assert tab.locator(".sum").inner_text() == "3 tasks: 2 solved, 1 in progress"
             tab.locator("a.mark.growing").click()
             chosen, find = tab.locator("[role=treeitem][aria-selected=true]"), tab.get_by_label("find in the tree")
+            chosen.wait_for()
             for key in ("End", "ArrowRight", "ArrowRight"):
                 tab.keyboard.press(key)
             at, rows = chosen.inner_text().split("\n")[1], tab.locator("[role=treeitem]").count()

@@ -113,7 +113,9 @@ class App {
   turn(by) {
     const items = this.tasks.items(), at = items.findIndex((item) => this.name(item) === this.name(this.active.asked));
     const next = items[at + by];
-    if (next) location.hash = this.link(next);
+    if (!next) return;
+    location.hash = this.link(next);
+    this.route(); // at once: the next press goes on from there
   }
 
   close() {
@@ -163,7 +165,7 @@ class App {
     if (!this.active) return this.tasks.show();
     for (const pane of this.shown()) {
       const row = this.find(this.name(pane.row));
-      if (row && row.change !== pane.row.change) pane.grow(row);
+      if (row && row.change !== pane.row.change && pane.asked === pane.row) pane.grow(row); // not if another is being read
     }
   }
 }
