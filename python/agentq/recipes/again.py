@@ -125,7 +125,7 @@ def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = Fa
     check_directory(out)
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"--out must be a new directory; got {out}, which is not empty")
-    at_rest = closing(Lock(run)) if os.access(run, os.W_OK) else nullcontext()  # nobody writes what is read-only
+    at_rest = closing(Lock(run)) if os.access(run, os.W_OK) else nullcontext()  # a read-only run has no writer
     with at_rest, RunStore.read(run) as source:
         config = _with(source.config, words, folder, given, learn_again)
         trained = source.config["command"].removeprefix("train ")  # the name of its stages

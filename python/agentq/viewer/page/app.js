@@ -63,6 +63,12 @@ class App {
     if (!$("panes").contains(document.activeElement)) this.panes[0].outline.show(true);
   }
 
+  /** Shows another address at once, so that the next press goes on from there. */
+  go(address) {
+    location.hash = address;
+    return this.route();
+  }
+
   /** Writes what is shown into the address. */
   changed() {
     const address = new URLSearchParams();
@@ -106,22 +112,19 @@ class App {
     const address = new URLSearchParams(this.address);
     for (const name of ["with", "node2", "t2"]) address.delete(name);
     if (item) address.set("with", this.name(item));
-    location.hash = address.toString();
+    this.go(address.toString());
   }
 
   /** The tree or episode before or after the open one, among those that the filters let through. */
   turn(by) {
     const items = this.tasks.items(), at = items.findIndex((item) => this.name(item) === this.name(this.active.asked));
     const next = items[at + by];
-    if (!next) return;
-    location.hash = this.link(next);
-    this.route(); // at once: the next press goes on from there
+    if (next) this.go(this.link(next));
   }
 
   close() {
     const { row } = this.panes[0];
-    location.hash = this.filtered(new URLSearchParams()).toString();
-    this.route().then(() => {
+    this.go(this.filtered(new URLSearchParams()).toString()).then(() => {
       const mark = [...document.querySelectorAll("a.mark")].find((each) => each.hash === `#${this.link(row)}`);
       mark ? mark.focus() : this.tasks.focusFirst();
     });
