@@ -245,6 +245,7 @@ def test_apis_refuse_as_real_ones_do() -> None:
         ("while True: pass", "time_limit"),
         ("x = 'a'\nwhile True: x += x", "memory_limit"),
         ("y = 'a' * 3_000_000", "memory_limit"),
+        ("len('a' * 40_000_000)", "memory_limit"),  # nothing stays of it, but it is above the limit while it runs
         ("for i in range(10**6): print('a' * 100)", "output_limit"),
         ("for i in range(10**6): apis.api_docs.show_app_descriptions()", "call_limit"),
         ("def f(): f()\nf()", "exception"),

@@ -151,7 +151,7 @@ def test_a_refusal_of_one_choice_too_is_reported_and_n_is_kept(chat: FakeOpenAI,
         ask(engine)
     chat.refuses = lambda body: ""
     ask(engine)
-    assert chat.asked[-1]["n"] == 3
+    assert [body["n"] for body in chat.asked].count(3) == 2  # a request for one that was given up may come last
 
 
 # the form of answers

@@ -47,8 +47,10 @@ LINES: Lines = {
         ("layer[:, self.slot, :, : len(self.prompt)]", "layer[:, 0, :, : len(self.prompt)]"),
         ("states[:, self.slot, :, : self.num_cached] = known", "pass"),
     ],
-    ("attention.py", "test_slots"): [
+    ("attention.py", LLAMA): [
         ("mask = np.tri(count, p.length, p.length - count, dtype=bool)", "pass"),
+    ],
+    ("attention.py", "test_slots"): [
         ("if windowed not in self._batches:", "if not self._batches:"),
         ("if (p.start, windowed) not in self._masks:", "if True not in [w for _, w in self._masks]:"),
     ],

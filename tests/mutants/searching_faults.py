@@ -202,7 +202,6 @@ LINES: Lines = {
         ("node, search.settings.num_iterations", "node, 0"),
         ("search.taken.append(_told(search, search.nodes[best]))", "search.taken.append(_told(search, search.root))"),
         ("any(each.won for each in kept.values())", "False"),
-        ('"succeeded": search.root.won', '"succeeded": search.succeeded'),
         ("search.forest.recommend([search.tree]).tolist()", "[search.root.children[-1].id]"),
     ],
     ("partial.py", KILLED): [

@@ -73,4 +73,4 @@ def _record(search: TreeSearch) -> TreeRecord:
         "critic_value": np.array([node.value for node in path]),
         "flags": np.array([TERMINAL * node.ended for node in path]),
     }
-    return record(search.task, path, columns, {**search.info(), "succeeded": search.root.won})
+    return record(search.task, path, columns, search.info())
