@@ -266,7 +266,7 @@ def test_a_page_takes_the_place_of_no_device_pipe_or_link_that_was_named(
             assert main([command, "run", "--out", wrong]) == 2
             assert f"agentq: {wrong} must be a file that can be written; got {reason}: " in capsys.readouterr().err
         assert main(["export", "run", "--format", "sharegpt", "--out", wrong]) == 2
-        assert f"agentq: --out must be a file that can be written; got {wrong}: {reason}" in capsys.readouterr().err
+        assert f"agentq: {wrong} must be a file that can be written; got {reason}" in capsys.readouterr().err
     assert Path("pipe").is_fifo() and Path("to_pipe").is_symlink()
     Path("page.html").touch()
     Path("link").symlink_to("page.html")

@@ -108,7 +108,7 @@ def test_the_command_line_knows_the_formats_and_says_what_is_missing(
     monkeypatch.setattr(RunStore, "trees", lambda *_: pytest.fail("it must not read a run first"))
     for wrong, reason in ((tmp_path, "Is a directory"), (tmp_path / "none" / "x", "No such file or directory")):
         assert main(["export", str(run), "--out", str(wrong), "--format", "sharegpt"]) == 2
-        said = f"agentq: --out must be a file that can be written; got {wrong}: {reason}\n"
+        said = f"agentq: {wrong} must be a file that can be written; got {reason}\n"
         assert capsys.readouterr().err == said
 
 

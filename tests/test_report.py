@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -162,6 +164,22 @@ def test_report_of_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert f"agentq {version('agentq-search')} on booking, seed 7" in text
 
 
+def test_a_damaged_tree_is_left_out_of_the_report_and_said_in_a_line(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE items SET record = substr(record, 1, 50) WHERE key = '1'")
+    assert main(["report", str(run)]) == 0
+    line = (
+        f"a tree or episode is left out: {run / 'run.sqlite'} is damaged (tree 1 of agent_q/collect: Error -5 while "
+        f"decompressing data: incomplete or truncated stream): agentq check {run} says what can be saved"
+    )
+    assert capsys.readouterr().err == f"{line}\n"
+    page = html.fromstring((run / "report.html").read_text(encoding="utf-8"))
+    assert page.xpath("//h2[. = 'Stages']/following::p[1]")[0].text_content() == line
+    assert [row[0] for row in cells(page, "Stages")] == ["agent_q/collect"] and len(page.xpath("//ol")) == 1
+
+
 @pytest.mark.parametrize(
     ("summary", "message"),
     [
@@ -294,7 +312,7 @@ def test_examples_are_the_first_of_each_kind() -> None:
 def test_report_reads_each_tree_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     monkeypatch.setattr(
-        "agentq.store.run.decode_tree", lambda *args, **only: read.append(1) or decode_tree(*args, **only)
+        "agentq.store.stages.decode_tree", lambda *args, **only: read.append(1) or decode_tree(*args, **only)
     )
     write_report(run)
     assert len(read) == 2

@@ -162,7 +162,7 @@ def test_what_the_world_broke_is_said_with_its_message(tmp_path: Path) -> None:
         resources = Resources(Settings(), "none", {})
         line = StageLine(store, "eval", shown.stage("eval", 2, "episodes"), resources, None, Price())
         collect(store, "eval", attempts(tasks), inline(work), in_flight=1, on_item=line.on_item)
-        (row,), _, _ = read_stages(store)
+        (row,), _, _ = read_stages(store, [])
     assert "2 broken by the world, the last: KeyError: 'x' of 1" in out.getvalue()
     assert "broken by the world: 2 session_lost; most often: KeyError: 'x' of 0" in row.note
 

@@ -193,6 +193,14 @@ def test_what_is_damaged_is_named_and_the_rest_saved(
         assert store.metrics() == [{"stage": "train", "step": 1, "loss": 0.5}] and store.config == CONFIG
 
 
+def test_a_damaged_blob_stops_no_writer(run: Path) -> None:
+    with closing(database(run)) as found:
+        found.execute("UPDATE blobs SET data = zeroblob(20) WHERE rowid = 1")
+    with RunStore.open(run, CONFIG) as store:
+        assert store.add_tree("search", make_tree(9, num_nodes=20))  # reads the newest blobs for a dictionary
+        assert store.done("search") == {0, 1, 2, 9}
+
+
 def test_a_database_that_is_none_of_a_run_is_damaged_and_nothing_is_saved(run: Path, tmp_path: Path) -> None:
     def verdict() -> CheckedPart:
         return next(finding for finding in check_run(run) if finding.part == "run.sqlite")

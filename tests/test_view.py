@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
 import json
@@ -10,7 +11,9 @@ import re
 import shutil
 import socket
 import sqlite3
+import tempfile
 import zlib
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +218,55 @@ def test_write_view_says_what_is_wrong(run: Path, tmp_path: Path) -> None:
         write_view([run], tmp_path)
 
 
+def damaged(path: Path) -> Path:
+    """A run with a damaged tree and a damaged episode."""
+    make_run(path)
+    with closing(sqlite3.connect(path / "run.sqlite", isolation_level=None)) as database:
+        where = "(kind = 'tree' AND key = '1') OR key = '2/0'"
+        database.execute(f"UPDATE items SET record = substr(record, 1, 50) WHERE {where}")
+    return path
+
+
+def test_damaged_items_are_left_out_of_the_page_and_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = damaged(tmp_path / "run")
+    assert main(["view", str(run)]) == 0
+    said = capsys.readouterr()
+    shown = blocks((run / "view.html").read_text())["index"]
+    assert [item["key"] for item in shown["items"]] == ["0", "7", "8", "3/0", "3/1"]
+    line = (
+        f"2 trees and episodes are left out; the first: {run / 'run.sqlite'} is damaged (tree 1 of "
+        "agent_q/round1/collect: Error -5 while decompressing data: incomplete or truncated stream): "
+        f"agentq check {run} says what can be saved"
+    )
+    assert said.err == f"{line}\n" and said.out == f"view: {run / 'view.html'}\n" and shown["lost"] == line
+    with ViewServer([run]) as server:
+        live = index(server)
+    assert [item["key"] for item in live["items"]] == ["0", "7", "8", "3/0", "3/1"] and live["lost"] == line
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_read(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(self: RunStore, *_: Any) -> Any:
+        raise AssertionError("it was read")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(RunStore, "_records", read)
+    for command in ("view", "report"):
+        for out, why in ((tmp_path, "Is a directory"), (tmp_path / "no" / "x.html", "No such file or directory")):
+            assert main([command, str(run), "--out", str(out)]) == 2
+            remedy = f"choose another by agentq {command} RUN --out FILE"
+            assert capsys.readouterr().err == f"agentq: {out} must be a file that can be written; got {why}: {remedy}\n"
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "TemporaryFile", full)  # root may write everywhere
+            assert main([command, str(run), "--out", str(tmp_path / "x.html")]) == 2
+        assert "x.html must be a file that can be written; got Permission denied: " in capsys.readouterr().err
+
+
 def test_the_command_writes_the_page_and_says_where(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"view": str(run / "view.html")}
@@ -275,14 +327,14 @@ def test_the_server_answers_who_knows_its_address_and_name(run: Path) -> None:
 def test_the_server_says_what_is_damaged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with RunStore.open(tmp_path / "run", CONFIG) as store:
         store.add_tree("search", searched(0))
-    database = sqlite3.connect(tmp_path / "run" / "run.sqlite")
-    database.execute("DELETE FROM blobs WHERE length(data) = (SELECT max(length(data)) FROM blobs)")
-    database.commit()
-    database.close()
     with ViewServer([tmp_path / "run"]) as server:
-        status, said = get(server, "data/index")
+        assert len(index(server)["items"]) == 1
+        with closing(sqlite3.connect(tmp_path / "run" / "run.sqlite", isolation_level=None)) as database:
+            database.execute("DELETE FROM blobs WHERE length(data) = (SELECT max(length(data)) FROM blobs)")
+        status, said = get(server, "data/tree0")
         assert status == 500 and re.fullmatch(
-            r".*/run.sqlite is damaged \(blob [0-9a-f]{32} is missing\): agentq check .*/run says what can be saved",
+            r".*/run.sqlite is damaged \(tree 0 of search: blob [0-9a-f]{32} is missing\): "
+            r"agentq check .*/run says what can be saved",
             said.decode(),
         )
         at = server.url.removeprefix("http://").partition("/")[0].split(":")

@@ -22,7 +22,7 @@ from agentq.envs.contract import from_file
 from agentq.errors import ConfigError, StoreError, require
 from agentq.evaluation.outcomes import counted_episode
 from agentq.status import StageDisplay
-from agentq.store.durable import make_directory, no_file, write_page
+from agentq.store.durable import check_page, make_directory, write_page
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.store.tables import node_rows
@@ -105,8 +105,7 @@ def _check_out(form: str, out: Path) -> None:
         return
     if form == "parquet":
         require("pyarrow", extra="parquet", for_="agentq export --format parquet")
-    if reason := no_file(out):
-        raise StoreError(f"--out must be a file that can be written; got {out}: {reason}")
+    check_page(out)
 
 
 def push(out: Path, repository: str) -> str:

@@ -71,14 +71,14 @@ def compare_runs(words: Sequence[str], others: Sequence[str] = ()) -> tuple[list
 
 
 def within(store: RunStore) -> tuple[str, str, Comparison] | None:
-    """The first and the last rung of a run, and their comparison; None if no two are measured on shared tasks."""
+    """The first and the last rung of a run, and their comparison; None without two that are whole and share tasks."""
     stages = [*_measured(store).items()]
     if len(stages) < 2:
         return None
     (first, name), (last, last_name) = stages[0], stages[-1]
     try:
         return name, last_name, compare(_episodes(store, first), _episodes(store, last))
-    except ConfigError:
+    except (ConfigError, StoreError):
         return None
 
 

@@ -21,10 +21,11 @@ from agentq.report.examples import Example, Examples
 from agentq.report.summary import read_summary
 from agentq.searching.faults import fault_message
 from agentq.status import StageDisplay
-from agentq.store.durable import write_page
+from agentq.store.durable import check_page, write_page
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.store.stages import left_out, whole_trajectories, whole_trees
 
 CURVES = (
     *("reward/mean", "success", "group_collapse", "entropy", "agreement"),  # per round
@@ -50,6 +51,8 @@ class StageRow:
 def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageDisplay | None = None) -> Path:
     """Write the page of a run, even of one in progress. Returns its path.
 
+    A damaged tree or episode is left out, which the page and `status` say.
+
     Args:
         out: the page's file; None: `report.html` in the run directory.
         status: shows how many trees and episodes are read; None: nothing is shown.
@@ -57,13 +60,16 @@ def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageD
     Raises:
         StoreError: if `run_dir` is no run directory, one of its files is damaged, or the page cannot be written.
     """
-    path = Path(run_dir)
+    path, lost = Path(run_dir), list[str]()
+    own, out = out is None, out or path / "report.html"
+    remedy = ": choose another by agentq report RUN --out FILE"
     rungs = read_summary(path / "summary.json")
     with RunStore.read(path) as store:
+        check_page(out, remedy, follow=not own)
         total = sum(store.count(stage, kind) for stage in store.stages() for kind in (TREE, TRAJECTORY))
         show = status.stage("report", total, "items") if status is not None else None
         # a run that goes on has more items by the time they are read
-        stages, examples, lengths = read_stages(store, lambda done: show and done <= total and show(done, ""))
+        stages, examples, lengths = read_stages(store, lost, lambda done: show and done <= total and show(done, ""))
         page = _template().render(
             name=path.resolve().name,
             config=store.config,
@@ -77,22 +83,23 @@ def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageD
             broken=any(rung.broken for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
             stages=stages,
+            lost=left_out(lost),
             lengths=[histogram(stage, found) for stage, found in lengths.items()],
             curves=curves(read_metrics(path / "metrics.jsonl")),
             examples=examples,
         )
-    own, out = out is None, out or path / "report.html"
-    remedy = ": choose another by agentq report RUN --out FILE"
+    if lost and status is not None:
+        status.say(left_out(lost))
     write_page(out, page.encode(errors="replace"), remedy, follow=not own)
     return out
 
 
 def read_stages(
-    store: RunStore, seen: Callable[[int], object] = lambda done: None
+    store: RunStore, lost: list[str], seen: Callable[[int], object] = lambda done: None
 ) -> tuple[list[StageRow], list[Example], dict[str, list[int]]]:
     """One row per stage, in the order of the run; the trees to show; tokens of the policy's prompts, by stage.
 
-    Reads each tree and each episode once. `seen` is told how many are read.
+    Reads each tree and each episode once. `lost` gets a message per damaged one. `seen` is told how many are read.
     """
     rows, examples, lengths, numbers = [], Examples(), dict[str, list[int]](), itertools.count(1)
     for stage in store.stages():
@@ -116,12 +123,12 @@ def read_stages(
         messages: Counter[str] = Counter()
         restored: Counter[str] = Counter()
         prompts: list[int] = []
-        for episode in store.trajectories(stage):
+        for episode in whole_trajectories(store, stage, lost):
             seen(next(numbers))
             faults.update([episode.fault] if episode.fault is not None else [])
             messages.update(filter(None, [fault_message(episode)]))
             prompts += [len(step.proposal.prompt_ids) for step in episode.steps]
-        for tree in store.trees(stage):
+        for tree in whole_trees(store, stage, lost):
             seen(next(numbers))
             prompts += prompt_lengths(tree)
             faults.update(tree.info.get("faults", {}))

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from agentq.store import codec
-from agentq.store.database import damage_named
 
 Execute = Callable[..., list[tuple[Any, ...]]]
 
@@ -26,8 +25,8 @@ _VALUES = 500  # in one SQL statement
 class Blobs:
     """The blobs of one run's database. `execute` runs a statement and returns its rows."""
 
-    def __init__(self, execute: Execute, path: Path) -> None:
-        self.execute, self.path = execute, path
+    def __init__(self, execute: Execute) -> None:
+        self.execute = execute
         self.dictionaries: dict[bytes, bytes] = {}  # by checksum, as far as they were needed
         self.of_kind: dict[str, bytes] | None = None
         self._newest: dict[str, list[bytes]] | None = None  # by kind: ends of blobs, until there is a dictionary
@@ -40,13 +39,12 @@ class Blobs:
                 self.execute("INSERT INTO blobs VALUES (?, ?)", (address, self._kept(blobs[address])))
 
     def fetch(self, addresses: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The data by hash. Raises StoreError if a blob is missing or damaged."""
+        """The data by hash. Raises zlib.error if a blob is missing or damaged."""
         wanted = list(addresses)
-        with damage_named(self.path):
-            found = {address: self._decompress(data) for address, data in self._rows(wanted, "hash, data")}
-            for address in wanted:
-                if address not in found:
-                    raise zlib.error(f"blob {address.hex()} is missing")
+        found = {address: self._decompress(data) for address, data in self._rows(wanted, "hash, data")}
+        for address in wanted:
+            if address not in found:
+                raise zlib.error(f"blob {address.hex()} is missing")
         return found
 
     def _rows(self, addresses: Sequence[bytes], columns: str) -> Iterator[tuple[bytes, Any]]:
@@ -85,8 +83,10 @@ class Blobs:
         if self._newest is None:
             self._newest = {}
             rows = self.execute("SELECT data FROM blobs ORDER BY rowid DESC LIMIT ?", (4 * ENOUGH,))
-            for kept in (self._decompress(row) for (row,) in reversed(rows)):
-                self._newest.setdefault(kind_of(kept), []).append(kept[-ROOM:])
+            for (row,) in reversed(rows):
+                with suppress(*codec.UNREADABLE):  # a damaged blob stops no writer
+                    kept = self._decompress(row)
+                    self._newest.setdefault(kind_of(kept), []).append(kept[-ROOM:])
         same = self._newest.setdefault(kind, [])
         if len(same) >= ENOUGH:
             return b"".join(self._newest.pop(kind))[-ROOM:]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from agentq.errors import ConfigError, StoreError
 from agentq.store.blobs import Blobs
-from agentq.store.codec import blob_hash
+from agentq.store.codec import UNREADABLE, blob_hash
 from agentq.store.database import APPLICATION_ID, damage_named, read_only_uri
 from agentq.store.durable import flaw
 from agentq.store.files import read_json, read_metrics, read_object
@@ -22,7 +22,6 @@ from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
 
 DECODE: dict[str, Callable[..., Any]] = {TREE: decode_tree, TRAJECTORY: decode_trajectory, PARTIAL: decode_partial}
 BROKEN = "\ufffd"  # stands for bytes that are no text
-LOST = (StoreError, ValueError, TypeError, IndexError, KeyError)
 
 
 class CheckedPart(NamedTuple):
@@ -61,7 +60,7 @@ def check_run(run: Path) -> Iterator[CheckedPart]:
                 try:
                     _decode(row, blobs)
                     kept += 1
-                except LOST as error:
+                except UNREADABLE as error:
                     lost.append(f"{row.kind} {row.key} ({error})")
             if kept or lost or note is None:
                 said = f"{kept} whole" + (f", {len(lost)} damaged: {lost[0]}" if lost else "")
@@ -96,7 +95,7 @@ def save(run: Path, out: Path) -> tuple[int, int]:
             for row in _rows(database, stage, name):
                 try:
                     record = _decode(row, blobs)
-                except LOST:
+                except UNREADABLE:
                     lost += row.kind != PARTIAL
                     continue
                 kept += row.kind != PARTIAL
@@ -158,7 +157,7 @@ def _blobs(database: sqlite3.Connection, run: Path) -> Blobs:
         with damage_named(run / "run.sqlite"):
             return database.execute(sql, tuple(values)).fetchall()
 
-    return Blobs(execute, run / "run.sqlite")
+    return Blobs(execute)
 
 
 def _stages(database: sqlite3.Connection) -> list[tuple[int, str, dict[str, Any] | None]]:
@@ -202,7 +201,7 @@ def _readable(database: sqlite3.Connection, table: str, columns: str, which: str
 
 
 def _decode(row: _Row, blobs: Blobs) -> Any:
-    """The record. Raises one of `LOST` if it, or one of its blobs, is damaged."""
+    """The record. Raises one of `UNREADABLE` if it, or one of its blobs, is damaged."""
 
     def fetch(addresses: Iterable[bytes]) -> dict[bytes, bytes]:
         found = blobs.fetch(addresses)
@@ -213,5 +212,4 @@ def _decode(row: _Row, blobs: Blobs) -> Any:
 
     if BROKEN in row.stage + row.key:
         raise StoreError("its stage or key is damaged")
-    with damage_named(blobs.path):
-        return DECODE[row.kind](row.record, fetch)
+    return DECODE[row.kind](row.record, fetch)

@@ -22,6 +22,8 @@ import numpy as np
 HASH_BYTES = 16
 DTYPES = frozenset({"<i4", "<i8", "<u4", "<f4", "<f8", "|u1", "|b1"})
 
+UNREADABLE = (zlib.error, struct.error, ValueError, TypeError, IndexError, KeyError)  # what damaged bytes raise
+
 Fetch = Callable[[Iterable[bytes]], dict[bytes, bytes]]
 """Reads many blobs by hash."""
 

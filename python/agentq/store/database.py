@@ -58,13 +58,14 @@ def damage_named(path: Path) -> Iterator[None]:
             ) from error
         if code is not None:
             raise StoreError(f"{path} could not be read or written: {error}") from error
-        raise StoreError(_damaged(path, error)) from error
+        raise StoreError(damaged(path, error)) from error
     except (sqlite3.Error, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
-        raise StoreError(_damaged(path, error)) from error
+        raise StoreError(damaged(path, error)) from error
 
 
-def _damaged(path: Path, error: Exception) -> str:
-    return f"{path} is damaged ({error}): agentq check {path.parent} says what can be saved"
+def damaged(path: Path, found: object) -> str:
+    """The message about a damaged database."""
+    return f"{path} is damaged ({found}): agentq check {path.parent} says what can be saved"
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
@@ -115,9 +116,7 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
-        raise StoreError(
-            f"{path} is damaged ({verdict.splitlines()[-1]}): agentq check {path.parent} says what can be saved"
-        )
+        raise StoreError(damaged(path, verdict.splitlines()[-1]))
     if writable:
         _migrate(database, version)
 

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -92,6 +93,14 @@ def write_whole(path: Path, data: bytes) -> None:
         sync(path.parent)
 
 
+def check_page(path: Path, remedy: str = "", *, follow: bool = True) -> None:
+    """Check before the work that `write_page` can write a file. Raises StoreError if not."""
+    with _page_named(path, remedy):
+        place = Path(os.path.realpath(path)) if follow else path
+        with disk_named(place), tempfile.TemporaryFile(dir=place.parent):
+            pass
+
+
 def write_page(path: Path, data: bytes, remedy: str = "", *, follow: bool = True) -> None:
     """Write a file as `write_whole` does, but never in place of a device or a pipe.
 
@@ -102,10 +111,16 @@ def write_page(path: Path, data: bytes, remedy: str = "", *, follow: bool = True
     Raises:
         StoreError: if it cannot be written.
     """
+    with _page_named(path, remedy):
+        write_whole(Path(os.path.realpath(path)) if follow else path, data)
+
+
+@contextmanager
+def _page_named(path: Path, remedy: str) -> Iterator[None]:
     try:
         if reason := no_file(path):
             raise StoreError(reason)
-        write_whole(Path(os.path.realpath(path)) if follow else path, data)
+        yield
     except StoreError as error:
         said = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"{path} must be a file that can be written; got {said}{remedy}") from error

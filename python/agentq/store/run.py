@@ -37,8 +37,8 @@ from typing import Any, TypeVar
 
 from agentq.errors import StoreError
 from agentq.store.blobs import Blobs
-from agentq.store.codec import Fetch, jsonable
-from agentq.store.database import connect, damage_named
+from agentq.store.codec import UNREADABLE, Fetch, jsonable
+from agentq.store.database import connect, damage_named, damaged
 from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
 from agentq.store.durable import disk_named, make_directory
 from agentq.store.files import Lines, as_object, metric_line, read_metrics, read_object
@@ -62,7 +62,7 @@ class RunStore:
         self.also: Callable[[str, int, Mapping[str, Any]], None] | None = None  # also gets what is logged
         self._metrics: Lines | None = None
         self._guard, self._in_transaction = threading.RLock(), False
-        self._blobs = Blobs(lambda *statement: self._execute(*statement), path / "run.sqlite")
+        self._blobs = Blobs(lambda *statement: self._execute(*statement))
 
     @classmethod
     def open(
@@ -216,7 +216,8 @@ class RunStore:
 
     def blob(self, address: bytes) -> bytes:
         """The data with this `blob_hash`. Raises StoreError if there is none."""
-        return self._blobs.fetch([address])[address]
+        with damage_named(self.path / "run.sqlite"):
+            return self._blobs.fetch([address])[address]
 
     @property
     def dictionaries(self) -> Mapping[str, bytes]:
@@ -291,10 +292,9 @@ class RunStore:
             if not (found := self._execute(f"SELECT record {ITEMS} AND key = ?", (stage, kind, key))):
                 continue  # the writer has dropped it meanwhile
             try:
-                with damage_named(self.path / "run.sqlite"):
-                    item = decode(found[0][0], self._blobs.fetch)
-            except (ValueError, TypeError, IndexError) as error:
+                item = decode(found[0][0], self._blobs.fetch)
+            except UNREADABLE as error:
                 if isinstance(error, StoreError):
                     raise
-                raise StoreError(f"{self.path / 'run.sqlite'} is damaged: {kind} {key} of {stage}: {error}") from error
+                raise StoreError(damaged(self.path / "run.sqlite", f"{kind} {key} of {stage}: {error}")) from error
             yield item

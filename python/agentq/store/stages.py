@@ -1,15 +1,18 @@
-"""Renaming and forgetting stages of a run, and what all stages know of its tasks."""
+"""Renaming and forgetting stages of a run, what all stages know of its tasks, and what of a stage is whole."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from agentq.errors import StoreError
-from agentq.store.codec import unpack
-from agentq.store.database import damage_named
-from agentq.store.records import task_of
-from agentq.store.run import RunStore
-from agentq.types import Task
+from agentq.store.codec import UNREADABLE, Fetch, unpack
+from agentq.store.records import TreeRecord, decode_trajectory, decode_tree, task_of
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.types import Task, Trajectory
+
+T = TypeVar("T")
 
 
 def rename_stage(store: RunStore, stage: str, new: str) -> None:
@@ -34,8 +37,37 @@ def known_tasks(store: RunStore, seeds: range) -> dict[int, Task]:
     found = {}
     for seed, row in store._execute(between, (seeds.start, seeds.stop)):
         ((record,),) = store._execute("SELECT record FROM items WHERE rowid = ?", (row,))
-        with suppress(StoreError, ValueError, TypeError, IndexError), damage_named(store.path / "run.sqlite"):
+        with suppress(*UNREADABLE):
             task = task_of(unpack(record)[0]["task"])
             if task.instruction:
                 found[seed] = task
     return found
+
+
+def whole_trees(store: RunStore, stage: str, lost: list[str]) -> Iterator[TreeRecord]:
+    """`RunStore.trees` without the damaged ones; `lost` gets a message about each of these."""
+    return _whole(store, stage, TREE, decode_tree, lost)
+
+
+def whole_trajectories(store: RunStore, stage: str, lost: list[str]) -> Iterator[Trajectory]:
+    """`RunStore.trajectories` without the damaged ones; `lost` gets a message about each of these."""
+    return _whole(store, stage, TRAJECTORY, decode_trajectory, lost)
+
+
+def _whole(store: RunStore, stage: str, kind: str, decode: Callable[[bytes, Fetch], T], lost: list[str]) -> Iterator[T]:
+    for key in store._keys(stage, kind):
+        try:
+            found = [*store._records(stage, kind, decode, key)]
+        except StoreError as error:
+            lost.append(str(error))
+            continue
+        yield from found
+
+
+def left_out(lost: Sequence[str]) -> str:
+    """One line about damaged trees and episodes; empty if there are none."""
+    if not lost:
+        return ""
+    if len(lost) == 1:
+        return f"a tree or episode is left out: {lost[0]}"
+    return f"{len(lost)} trees and episodes are left out; the first: {lost[0]}"

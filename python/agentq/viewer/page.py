@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agentq.errors import StoreError
 from agentq.evaluation.outcomes import counted_end
 from agentq.status import StageDisplay
-from agentq.store.durable import write_page
+from agentq.store.durable import check_page, write_page
+from agentq.store.stages import left_out
 from agentq.viewer.data import Shown, picture_name, row, token_data, tree_data, weigh
 from agentq.viewer.items import ItemPlace, Items, squeeze
 
@@ -39,6 +41,8 @@ SCRIPTS = (
 def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, status: StageDisplay | None = None) -> Path:
     """Write the page of these runs, even while they go on. Returns its path.
 
+    A damaged tree or episode is left out, which the page and `status` say.
+
     Args:
         run_dirs: at least one run directory; the page compares trees of several.
         out: the page's file; None: `view.html` in the first run's directory.
@@ -47,16 +51,23 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, statu
     Raises:
         StoreError: if a run cannot be read, or the page cannot be written.
     """
+    own, out = out is None, out or Path(run_dirs[0]) / "view.html"
+    remedy = ": choose another by agentq view RUN --out FILE"
     items = Items([Path(path) for path in run_dirs])
     try:
-        blocks, rows, pictures = [], [], dict[str, bytes]()
+        check_page(out, remedy, follow=not own)
+        blocks, rows, pictures, lost = [], [], dict[str, bytes](), list[str]()
         places = list(items.places())
         pairs_of = cache(lambda run, stage: items.pairs(ItemPlace(run, stage, "", "")))
         show = status.stage("view", len(places), "items") if status is not None else None
         for number, place in enumerate(places):
             if show is not None:
                 show(number, "")
-            shown = items.read(place)
+            try:
+                shown = items.read(place)
+            except StoreError as error:
+                lost.append(str(error))
+                continue
             if shown is None:
                 continue
             pairs = pairs_of(place.run, place.stage)
@@ -68,12 +79,13 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, statu
         if show is not None:
             show(len(places), "")
         blocks += [_block(name, data) for name, data in pictures.items()]
-        blocks.append(_block("index", squeeze({"live": False, "runs": items.runs(), "items": rows})))
+        about_all = {"live": False, "runs": items.runs(), "items": rows, "lost": left_out(lost)}
+        blocks.append(_block("index", squeeze(about_all)))
         page = "".join(_html(", ".join(path.name for path in items.paths), blocks, connect="'none'"))
     finally:
         items.close()
-    own, out = out is None, out or Path(run_dirs[0]) / "view.html"
-    remedy = ": choose another by agentq view RUN --out FILE"
+    if lost and status is not None:
+        status.say(left_out(lost))
     write_page(out, page.encode(errors="replace"), remedy, follow=not own)  # a directory's name may be no text
     return out
 

@@ -20,6 +20,7 @@ from typing import Any
 from agentq.envs.browser.site_server import LocalServer
 from agentq.errors import ConfigError, StoreError
 from agentq.store.run import PARTIAL
+from agentq.store.stages import left_out
 from agentq.viewer.data import row, token_data, tree_data, weigh
 from agentq.viewer.items import ItemPlace, Items, squeeze
 from agentq.viewer.page import about, live_page
@@ -41,6 +42,7 @@ class ViewServer:
         self._rows: dict[int, dict[str, Any]] = {}
         self._weighed_by: dict[int, dict[str, Any] | None] = {}  # the settings of the pairs in each row
         self._kept: dict[tuple[Any, ...], bytes] = {}  # answers about items that are done, latest last
+        self._lost: list[str] = []  # about damaged items
         self._seen: list[int] = []
         self._index = b""
         self._version = 0
@@ -155,7 +157,8 @@ class ViewServer:
             if time.monotonic() - self._looked >= EVERY_S and (seen := self._items.versions()) != self._seen:
                 self._look()
                 rows = [self._rows[number] for number in sorted(self._rows)]
-                found = {"live": True, "version": self._version, "runs": self._items.runs(), "items": rows}
+                about_all = {"runs": self._items.runs(), "items": rows, "lost": left_out(self._lost)}
+                found = {"live": True, "version": self._version, **about_all}
                 self._index, self._seen, self._looked = squeeze(found), seen, time.monotonic()
             return self._index
 
@@ -165,13 +168,18 @@ class ViewServer:
         A tree that is done takes the number of the growing one.
         """
         numbers = {place._replace(kind=""): number for number, place in enumerate(self._places)}
+        lost = list[str]()
         pairs_of = lru_cache(maxsize=None)(lambda run, stage: self._items.pairs(ItemPlace(run, stage, "", "")))
         for place in self._items.places():
             number, pairs = numbers.get(place._replace(kind="")), pairs_of(place.run, place.stage)
             same = number is not None and self._places[number] == place and self._weighed_by[number] == pairs
             if same and place.kind != PARTIAL:
                 continue
-            shown = self._items.read(place)
+            try:
+                shown = self._items.read(place)
+            except StoreError as error:
+                lost.append(str(error))
+                continue
             if shown is None:
                 continue
             if number is None:
@@ -183,3 +191,5 @@ class ViewServer:
             if earlier is None or {**earlier, "change": 0} != {**found, "change": 0}:
                 self._version += 1
                 self._rows[number] = {**found, "change": self._version}
+        self._version += lost != self._lost
+        self._lost = lost

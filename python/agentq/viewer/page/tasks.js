@@ -13,9 +13,10 @@ class Tasks {
     this.search = h("input", { type: "search", placeholder: "find a task  /", "aria-label": "find a task", oninput: () => this.set("q", this.search.value) });
     this.selects = h("span", { class: "selects" });
     this.sum = h("p", { class: "sum", role: "status" });
+    this.lost = h("p", { role: "status" });
     this.table = h("table", { class: "grid" });
     this.table.onkeydown = (event) => this.key(event);
-    this.element.append(h("div", { class: "tools" }, this.search, this.selects), this.sum, h("div", { class: "wide" }, this.table));
+    this.element.append(h("div", { class: "tools" }, this.search, this.selects), this.sum, this.lost, h("div", { class: "wide" }, this.table));
   }
 
   set(name, value) {
@@ -78,6 +79,7 @@ class Tasks {
     const rows = [...tasks.values()].sort((a, b) => a.env.localeCompare(b.env) || a.split.localeCompare(b.split) || a.seed - b.seed);
     this.table.style.setProperty("--columns", columns.length);
     this.sum.textContent = this.summary(rows.length, items);
+    this.lost.textContent = this.app.index.lost;
     const body = rows.slice(0, this.most).flatMap((row, i) => [
       row.split !== rows[i - 1]?.split || row.env !== rows[i - 1]?.env
         ? h("tr", { class: "group" }, h("th", { colspan: columns.length + 1, scope: "rowgroup" }, `${row.env}, ${row.split}`)) : null,
