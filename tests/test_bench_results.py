@@ -12,6 +12,7 @@ import results
 import results_docs
 from outcomes import Outcomes, keep, read
 from results_bases import gates, judges
+from results_noise import noise
 
 BASE = Outcomes(
     "ladder-reading", "shop", "base", "greedy", 0, "python x.py", "abc", {"1": 1.0, "2": 0.0, "3": 0.0, "4": 0.0}
@@ -62,6 +63,8 @@ def test_rows_have_the_interval_over_seeds_and_pairs_those_over_seeds_and_tasks(
     (alone,) = sampled["rows"]
     assert alone["mean"] == 1.0 and alone["low"] is None  # one seed has no interval
     assert "| rft | 3 x 4 | 58.3" in results.markdown(greedy)
+    less = [replace(each, tasks={"1": 1.0}) if (each.row, each.seed) == ("rft", 1) else each for each in kept]
+    assert [row["tasks"] for row in results.tables(less)[0]["rows"]] == [4, 1]
 
 
 def test_a_target_is_met_only_if_the_interval_over_seeds_is_above_zero(kept: list[Outcomes]) -> None:
@@ -72,6 +75,7 @@ def test_a_target_is_met_only_if_the_interval_over_seeds_is_above_zero(kept: lis
     sure = [replace(each, tasks=BASE.tasks) if each.row == "base" else each for each in sure]
     assert results.targets(sure)[name]["met"] is True
     assert results.targets(kept[:1])[name]["met"] is None
+    assert results.targets([*kept, gained("rft", 3, 1)])[name]["seeds"] == 3  # the base has no fourth
 
 
 def test_differences_stand_beside_those_of_sampled_success(kept: list[Outcomes]) -> None:
@@ -107,12 +111,45 @@ def test_a_page_has_the_table_that_its_comment_asks_for(kept: list[Outcomes]) ->
 def test_ways_of_measuring_are_correlated_over_trained_models(kept: list[Outcomes]) -> None:
     more = [replace(gained("rft", seed, 1, *more), measured="sampled") for seed, more in ((1, []), (2, [2]))]
     block = "<!-- results: correlations ladder-reading shop greedy, sampled -->"
-    lines = results.written(f"{block}\n<!-- /results -->", kept + more).splitlines()
+    trained = kept + more + [replace(BASE, measured="sampled")]
+    lines = results.written(f"{block}\n<!-- /results -->", trained).splitlines()
     # greedy 50, 75, 50: ranks 0.5, 2, 0.5; sampled 100, 25, 50: ranks 2, 0, 1; -1.5 / sqrt(1.5 * 2)
     assert lines[4:-2] == ["| greedy, sampled | 3 | -0.87 |"]
     other = [replace(each, row="ei", tasks=dict.fromkeys(each.tasks, 1.0)) for each in kept + more if each.row == "rft"]
     block = "<!-- results: correlations ladder-reading shop greedy, sampled | rft; none -->"
     assert results.written(f"{block}\n<!-- /results -->", kept + more + other).splitlines()[4:-2] == lines[4:-2]
+
+
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    assert results._ranks([0.3, 0.9, 0.1, 0.3]) == [1.5, 3.0, 0.0, 1.5]
+
+
+def test_a_row_that_is_measured_another_way_is_not_compared_with_the_first_ways_base(kept: list[Outcomes]) -> None:
+    more = [replace(each, measured="oracle") for each in (BASE, replace(gained("ei", 0, 1, 2), seed=0))]
+    block = "<!-- results: ladder-reading shop greedy, oracle | base; ei | seeds difference -->"
+    lines = results.written(f"{block}\n<!-- /results -->", kept + more).splitlines()
+    assert lines[4:-2] == ["| base | 25.0, 25.0, 25.0 |  |", "| ei, oracle | 50.0 |  |"]
+
+
+def test_an_interval_of_a_mean_is_one_of_a_share_and_one_of_a_difference_is_not_cut() -> None:
+    assert results_docs.between(-0.1, 1.2, "greedy") == "0.0 to 100.0"
+    assert results_docs.between(-1.0, 30.0, "rollouts") == "0.00 to 30.00"
+    assert results_docs.between(-0.1, 1.2, "greedy", "+") == "-10.0 to +120.0"
+
+
+def test_the_noise_of_sampling_by_hand() -> None:
+    """Of `rft`: v = (1/3 + 1/4 + 0 + 1/4) / 4 = 0.208333, s = 0.25 / sqrt(2) = 0.176777, the noise of 4 attempts
+    sqrt(v / 8) = 0.161374, of one sqrt(v / 2) = 0.322749; sqrt(0.03125 - 0.026042 + 0.104167) / 0.176777 = 1.87."""
+    shares = {"rft": ((0.5, 0.75), (1.0, 0.75)), "ei": ((0.5, 0.75), (0.75, 0.75)), "ppo": ((0.0, 1.0), (1.0, 1.0))}
+    found = [
+        replace(BASE, row=row, measured="sampled", seed=seed, tasks=dict(zip("12", tasks, strict=True)))
+        for row, seeds in shares.items()
+        for seed, tasks in enumerate(seeds)
+    ]
+    lines = noise(found, "ladder-reading shop").splitlines()
+    assert lines[2] == "| rft | 2 | 17.7 | 16.1 | 32.3 | 1.87 |"
+    assert lines[3] == "| ei | 2 | 8.8 | 18.4 | 36.8 | not known: the deviation is smaller than the noise |"
+    assert len(lines) == 4  # ppo was sampled once per task
 
 
 def test_a_column_can_show_another_way_of_measuring(kept: list[Outcomes]) -> None:
@@ -123,7 +160,7 @@ def test_a_column_can_show_another_way_of_measuring(kept: list[Outcomes]) -> Non
 
 
 def test_scenarios_count_where_all_variants_are_solved() -> None:
-    tasks = dict.fromkeys(map(str, range(2_000_000_000, 2_000_000_006)), 1.0) | {"2000000004": 0.0}
+    tasks = dict.fromkeys(map(str, range(2_000_000_000, 2_000_000_006)), 1.0) | {"2000000004": 0.5}
     assert results.scenarios(replace(BASE, env="apps/1", tasks=tasks)) == pytest.approx(
         {"successes": 1, "n": 2, "low": 0.0945, "high": 0.9055}, abs=1e-4
     )

@@ -145,6 +145,7 @@ def test_tasks_that_the_world_broke_and_other_environments_stand_apart() -> None
     assert (found.n, found.only_first, found.only_second) == (2, 1, 1)
     assert found.by_env == {"shop": 1, "booking": -1}
     assert "tasks won and lost by environment: +1 shop, -1 booking" in str(found)
+    assert compare(whole, [lost(0), episode(1, True), episode(2, False, env="shop")]).n == 2
     with pytest.raises(ConfigError, match="episodes of the same tasks; got 1 and 1"):
         compare([episode(0, True)], [episode(1, True)])
     with pytest.raises(ConfigError, match="several of booking, 0"):

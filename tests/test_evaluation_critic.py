@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agentq.evaluation.critic import choice_accuracy, concordance
+from agentq.evaluation.critic import choice_accuracy, concordance, unranked
 from agentq.recipes.metrics import of_trees
 from tests.records_factory import make_tree
 
@@ -30,6 +30,25 @@ def test_concordance_compares_visited_siblings_that_differ_in_both_values() -> N
     assert agrees is not None and (agrees.hits, agrees.n, agrees.chance) == (1, 1, 0.5)
     against = concordance([tree, replace(tree, critic_value=np.array([0.5, 0.0, 0.5, 1.0], dtype=np.float32))])
     assert against is not None and (against.hits, against.n) == (1, 2)
+
+
+def test_concordance_leaves_out_what_search_ranks_equal_and_what_the_world_broke() -> None:
+    tree = replace(
+        make_tree(num_nodes=4),
+        visit_count=np.array([3, 1, 1, 1], dtype=np.uint32),
+        value_sum=np.array([2.0, 1.0, 1.0, 0.0]),
+        critic_value=np.array([0.5, 1.0, 0.5, 0.0], dtype=np.float32),
+    )
+    found = concordance([tree])
+    assert found is not None and (found.hits, found.n) == (2, 2)  # 1 and 2 are worth the same
+    assert concordance([replace(tree, error_kind=[None, None, None, "network"])]) is None
+
+
+def test_the_share_of_unranked_nodes_is_of_those_with_a_choice() -> None:
+    """Of the nodes 0, 1 and 2 the last has one child alone, and the children of 1 differ."""
+    tree = make_tree(num_nodes=8)  # the children of 0 are 1, 2, 3; of 1 are 4, 5, 6; of 2 is 7
+    tree.critic_value[:] = [0.5, 0.5, 0.5, 0.5, 1.0, 0.5, 1.0, 0.5]
+    assert unranked([tree]) == 0.5 and unranked([make_tree(num_nodes=1)]) == 0.0
 
 
 def test_the_metrics_of_a_search_say_how_far_to_trust_the_critic() -> None:

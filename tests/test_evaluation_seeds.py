@@ -63,6 +63,25 @@ def test_tasks_go_by_their_names_and_a_seed_may_lack_some() -> None:
     assert wide.high_tasks - wide.low_tasks < 1.0
 
 
+def test_a_task_is_the_same_one_in_every_seed_in_whatever_order() -> None:
+    found = seed_difference([[1, 0], [0, 1]], [[0, 0], [0, 0]], [["x", "y"], ["y", "x"]])
+    assert (found.low_tasks, found.high_tasks) == (0.0, 1.0)  # both seeds gain in x alone
+
+
+def test_a_seed_counts_by_those_of_its_tasks_that_are_drawn() -> None:
+    found = seed_difference([[1], [1]], [[0], [0]], [["x"], ["y"]])
+    assert (found.low_tasks, found.high_tasks) == (1.0, 1.0)  # each gains in all its tasks, whichever are drawn
+
+
+def test_both_intervals_of_a_difference_have_the_confidence_that_is_asked() -> None:
+    gains = [[1] * gain + [0] * (10 - gain) for gain in (1, 2, 3)]
+    found = seed_difference(gains, [[0] * 10] * 3, confidence=0.5)
+    # s = 0.1 and t(2) at 0.75 is 0.816497, so 0.816497 * 0.1 / sqrt(3) = 0.047140
+    assert (found.low, found.high) == pytest.approx((0.2 - 0.047140, 0.2 + 0.047140), abs=1e-6)
+    wide = seed_difference(gains, [[0] * 10] * 3)
+    assert wide.low_tasks < found.low_tasks < found.high_tasks < wide.high_tasks
+
+
 def test_the_interval_over_tasks_covers_these_models_on_all_tasks() -> None:
     """Tasks that are hard for all seeds: five models of 60 tasks, again and again, against their gap on 4,000 tasks."""
     rng = np.random.default_rng(2)

@@ -1,10 +1,12 @@
 """The faults that `make mutants` tries, by the folder that they are put in."""
 
 from tests.mutants import (
+    benchmarks_faults,
     core_faults,
     credit_faults,
     critics_faults,
     envs_faults,
+    evaluation_faults,
     learn_faults,
     policies_faults,
     recipes_faults,
@@ -19,5 +21,7 @@ FAULTS = [
     *critics_faults.FAULTS,
     *envs_faults.FAULTS,
     *policies_faults.FAULTS,
+    *evaluation_faults.FAULTS,
+    *benchmarks_faults.FAULTS,
     *core_faults.FAULTS,
 ]

@@ -65,6 +65,7 @@ def digest(trial: Fault | Plain) -> str:
 def _sources(native: bool) -> bytes:
     files = [*ROOT.glob("csrc/*"), *ROOT.glob("bindings/*")] if native else [*ROOT.glob("python/agentq/**/*.py")]
     files += [] if native else [file for file in ROOT.glob("tests/*.py") if not file.name.startswith("test_")]
+    files += [] if native else [*ROOT.glob("benchmarks/results*.py"), ROOT / "benchmarks/outcomes.py"]
     return b"".join(file.read_bytes() for file in sorted([*files, *ROOT.glob("tests/reference/*.py")]))
 
 
@@ -90,7 +91,8 @@ def _place(trial: Fault | Plain, folder: Path) -> str:
     source = trial.source()
     compile(source, trial.file, "exec")
     (folder / "faulty.py").write_text(source)
-    module = trial.file.removeprefix("python/").removesuffix(".py").replace("/", ".")
+    name = trial.file.removeprefix("python/").removeprefix("benchmarks/")
+    module = name.removesuffix(".py").replace("/", ".")
     return os.pathsep.join([module, str(folder / "faulty.py"), str(ROOT / trial.file)])
 
 

@@ -71,7 +71,7 @@ def _kind(kind: str | None, proposal: Proposal | None) -> str | None:
 
 
 def _stop(t: Trajectory) -> str:
-    if t.success and not t.broken:
+    if t.success:
         return ""
     if t.fault is not None or not t.steps:
         return t.fault or BY_SITE
