@@ -61,6 +61,32 @@ def test_an_evaluation_gives_its_judge_the_critics_limit(chosen_by: ChosenBy, tm
     assert asked and set(asked) == {700}
 
 
+@pytest.mark.parametrize("chosen_by", ["value", "best_of_n"])
+@pytest.mark.parametrize("answer", ["all is well", "a: NO"])
+def test_an_evaluation_counts_answers_of_its_judge_without_a_rubric_and_says_so(
+    answer: str, chosen_by: ChosenBy, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    quiet = Quiet()
+    quiet.say = told.append  # type: ignore[method-assign]
+    with RunStore.open(tmp_path / "run", {}) as store:
+        p = Pipeline(store, Settings(), "base", quiet)
+        p.engines["base"] = Scripted(lambda role, text: answer if role == "judge" else STOP)
+        critic, measured = CriticSettings(model="none"), EvalSearch(num_iterations=2, num_tasks=2)
+        p.evaluate_search("m", "eval", "base", p.tasks(Split.TEST, 2), Search(), critic, measured, chosen_by)
+        p.close()
+        note = store.note("eval") or {}
+    asked = note["usage"]["judge"]["requests"]
+    if answer == "a: NO":
+        assert asked and note["engine"]["faults"] == {} and not told
+        return
+    assert asked and note["engine"]["faults"] == {"judgement without a rubric": asked}
+    assert told == [
+        f"m: {asked} of {asked} answers of the judge had no rubric and count as failures. A model that thinks needs "
+        "--critic.max_new_tokens 1024 or more; --eval.chosen_by majority asks no judge"
+    ]
+
+
 def test_success_takes_a_rubric_that_holds_throughout() -> None:
     assert parse_judgement("Party of 2: YES\n- Blue Moon Diner - YES.\n**7:30 PM**: NO") == [
         ("Party of 2", True),

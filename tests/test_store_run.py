@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 
 from agentq.errors import StoreError
+from agentq.report.runs import list_runs
 from agentq.store import RunStore
+from agentq.store.check import check_run
 from agentq.store.files import cut_torn_line, read_metrics
 from agentq.store.packed import Packed
 from agentq.store.run import PARTIAL, TREE
@@ -199,6 +201,9 @@ def test_another_schema_is_refused(run: Path, version: int, said: str) -> None:
         RunStore.open(run, CONFIG)
     with pytest.raises(StoreError, match=f"run was written by {said}"):
         RunStore.read(run)
+    with pytest.raises(StoreError, match=f"run was written by {said}"):
+        list(check_run(run))
+    assert [row.state for row in list_runs(run)] == ["older agentq's" if version == 1 else "newer agentq's"]
     RunStore.open(run, CONFIG, clean=True).close()
 
 

@@ -12,6 +12,7 @@ from agentq.policies.protocol import Engine, Gives, SampleRequest
 from agentq.types import History, StepResult, StopReason
 
 CUT_OFF = "the judge's answer is whole"
+NO_RUBRIC = "judgement without a rubric"  # counted among the failed attempts of the engine
 JUDGE_TOKENS = 256  # of an answer, unless told otherwise
 
 
@@ -35,8 +36,8 @@ class Judgement:
 class OutcomeJudge:
     """Judges commands and final page by a rubric that the model derives from the instruction.
 
-    An answer that is cut off or has no rubric is no success. After arXiv:2408.07199, where GPT-4V
-    reads a condensed history and a screenshot, and four constraints must hold.
+    An answer that is cut off or has no rubric is no success; `Usage.faults` counts those without one. After
+    arXiv:2408.07199, where GPT-4V reads a condensed history and a screenshot, and four constraints must hold.
 
     `sees`: it gets the observation's screenshot, if there is one. Raises ConfigError for an engine without pictures.
     """
@@ -68,6 +69,8 @@ class OutcomeJudge:
         request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
         (answer,) = await self.engine.sample(request)
         findings = parse_judgement(prompt.said(answer))
+        if not findings:
+            self.engine.usage.faults[NO_RUBRIC] += 1
         if findings and answer.stop_reason is StopReason.LENGTH:
             findings.append((CUT_OFF, False))
         return Judgement(tuple(findings))

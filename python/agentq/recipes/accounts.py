@@ -1,10 +1,12 @@
-"""Costs of the stages of a run: actions, tokens, time and money; and a hash of what the model read first."""
+"""Costs of the stages of a run: actions, tokens, time and money; what its judge said in vain; and a hash of what the
+model read first."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
 
+from agentq.critics.judge import NO_RUBRIC
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.searching.rollout import used
 from agentq.store.run import RunStore
@@ -43,6 +45,18 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
     tokens, paid = usage.total + policy, usage.total + (counted if counted.requests else recorded)
     seconds = float(note.get("seconds", 0.0))
     return Cost(actions, tokens.prompt_tokens, tokens.generated_tokens, seconds, price.of(paid))
+
+
+def judge_unread(store: RunStore, stage: str) -> str:
+    """What to say of a stage in which most of the judge's answers had no rubric; empty for all others."""
+    usage = Usage.from_note(store.note(stage) or {})
+    asked, unread = usage.of("judge").requests, usage.faults[NO_RUBRIC]
+    if 2 * unread <= asked:
+        return ""
+    return (
+        f"{unread} of {asked} answers of the judge had no rubric and count as failures. A model that thinks needs "
+        "--critic.max_new_tokens 1024 or more; --eval.chosen_by majority asks no judge"
+    )
 
 
 def first_prompt(store: RunStore, stage: str) -> str:

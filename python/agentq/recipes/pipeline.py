@@ -26,7 +26,7 @@ from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price
 from agentq.policies.weights import fingerprint
-from agentq.recipes.accounts import Cost, cost_of, first_prompt
+from agentq.recipes.accounts import Cost, cost_of, first_prompt, judge_unread
 from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Name, Resources, episodes, searches, votes
 from agentq.recipes.stage_line import StageLine
@@ -194,6 +194,8 @@ class Pipeline(Resources):
             job = partial(searches, policy=checkpoint, critic=critic, settings=settings, stage=stage)
             job = partial(job, by_steps=by_steps, judge_tokens=0 if oracle else judge_tokens(critic))
             self.collect(stage, attempts(tasks), job, kind=TREE, sessions=search.leaves_in_flight)
+        if said := judge_unread(self.store, stage):
+            self.status.say(f"{name}: {said}")
         found = [(of_tree(t), end_of_tree(t), t.info.get("iterations", 0)) for t in self.store.trees(stage)]
         row = self._row(name, stage, [each[:2] for each in found])
         return replace(row, oracle=max(each[2] for each in found) if oracle else 0)

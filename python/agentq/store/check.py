@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agentq.errors import ConfigError, StoreError
 from agentq.store.blobs import Blobs
 from agentq.store.codec import UNREADABLE, blob_hash
-from agentq.store.database import APPLICATION_ID, damage_named, read_only_uri
+from agentq.store.database import APPLICATION_ID, check_version, damage_named, read_only_uri
 from agentq.store.durable import flaw
 from agentq.store.files import read_json, read_metrics, read_object
 from agentq.store.partial import decode_partial
@@ -43,10 +43,14 @@ def check_run(run: Path) -> Iterator[CheckedPart]:
     """Read everything in a run. Yields a finding per file, per stage and per finished training.
 
     Raises:
-        StoreError: if `run` is no run directory.
+        StoreError: if `run` is no run directory, or was written by an agentq whose runs this one does not read.
     """
     if not (run / "run.sqlite").is_file():
         raise StoreError(f"{run} must be a run directory; it has no run.sqlite")
+    with closing(_connect(run)) as database, suppress(sqlite3.Error):  # which are found below
+        marks = [database.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")]
+        if marks[0] == APPLICATION_ID:
+            check_version(marks[1], run / "run.sqlite")
     for name in ("config.json", "env.json", "summary.json"):
         if name == "config.json" or (run / name).exists():
             yield _tried(name, partial(_json, run / name))

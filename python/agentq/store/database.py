@@ -106,12 +106,7 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         return
     if application != APPLICATION_ID:
         raise StoreError(f"{path} must be the database of an agentq run; got another one")
-    if version != SCHEMA_VERSION and version not in MIGRATIONS:
-        age, remedy = "an older", "read it with that version, or start over with clean=True"
-        if version > SCHEMA_VERSION:
-            age, remedy = "a newer", "upgrade agentq"
-        found = f"schema {version}; this one reads {SCHEMA_VERSION}"
-        raise StoreError(f"{path.parent} was written by {age} agentq ({found}): {remedy}")
+    check_version(version, path)
     if writable:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
@@ -119,6 +114,17 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         raise StoreError(damaged(path, verdict.splitlines()[-1]))
     if writable:
         _migrate(database, version)
+
+
+def check_version(version: int, path: Path) -> None:
+    """Raises StoreError if this agentq does not read a database of this version of the schema."""
+    if version == SCHEMA_VERSION or version in MIGRATIONS:
+        return
+    age, remedy = "an older", "read it with that version, or start over with clean=True"
+    if version > SCHEMA_VERSION:
+        age, remedy = "a newer", "upgrade agentq"
+    found = f"schema {version}; this one reads {SCHEMA_VERSION}"
+    raise StoreError(f"{path.parent} was written by {age} agentq ({found}): {remedy}")
 
 
 def _migrate(database: sqlite3.Connection, version: int) -> None:
