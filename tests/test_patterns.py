@@ -175,7 +175,9 @@ def test_what_is_no_pattern_is_refused(base: Path) -> None:
 
 
 def test_an_engine_that_cannot_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="constrained actions need an engine that can restrict answers to a pattern"):
+    with pytest.raises(
+        ConfigError, match=r"restrict answers to a pattern; got scripted: turn run\.constrained off, or "
+    ):
         ModelPolicy(Scripted(lambda role, text: ""), constrained=True)
 
 
@@ -188,7 +190,9 @@ def test_a_server_is_sent_the_pattern_and_must_keep_to_it(base: Path) -> None:
         (sample,) = asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=40, pattern=r"(.|\n)*")))
         assert fake.asked[-1]["structured_outputs"] == {"regex": r"(.|\n)*"}
         assert sample.text and len(sample.token_ids) == len(sample.logps) == 0  # vLLM's are those of the held model
-        with pytest.raises(ModelError, match="must restrict answers to a pattern"):
+        with pytest.raises(
+            ModelError, match=r"must restrict answers to a pattern.*: update the server, or turn run\.constrained off"
+        ):
             asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=40, pattern="never")))
         asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=40)))
         assert "structured_outputs" not in fake.asked[-1]

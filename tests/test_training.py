@@ -12,6 +12,7 @@ import agentq
 from agentq import envs
 from agentq.cli import main
 from agentq.errors import ConfigError
+from agentq.policies.usage import LISTENERS
 from agentq.recipes.pipeline import Pipeline
 from agentq.store.run import RunStore
 from tests.train_factory import weights
@@ -179,6 +180,32 @@ def test_rollouts_per_task_must_be_a_setting(base: Path, tmp_path: Path) -> None
     file.write_text(f"{PARTS}RECIPE = Recipe('x', Training, collect_groups, rft.credit, rft.loss)\n")
     with pytest.raises(ConfigError, match=r"settings of recipe x must have run\.group_size, .*Contests"):
         agentq.train(file, base=base, out=tmp_path / "run", eval={"measure_base": False}, run={"num_tasks": 1})
+
+
+def test_what_a_recipes_own_searches_use_is_counted(base: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    lines = [
+        "import agentq",
+        "def collect(r):",
+        "    for task in r.tasks():",
+        "        r.store.set_note(r.stage, {'mine': 1})",
+        "        settings = dict(critic=r.start, num_iterations=1, num_proposals=2)",
+        "        found = agentq.search(r.settings.run.env, task, r.policy, **settings)",
+        "        r.store.add_tree(r.stage, found.tree)",
+        "RECIPE = Recipe('x', Rft, collect, lambda r: [], rft.loss)",
+    ]
+    file.write_text(PARTS + "\n".join(lines))
+    settings: dict[str, Any] = {"run": {"num_tasks": 2}, "eval": {"measure_base": False, "num_tasks": 1}}
+    (row,) = agentq.train(file, base=base, out=tmp_path / "run", **settings)
+    with RunStore.read(tmp_path / "run") as store:
+        note, measured = store.note("x/round1/collect") or {}, store.note("x/eval") or {}
+        infos = [tree.info for tree in store.trees("x/round1/collect", nodes=())]
+    own = note["usage"]
+    assert own["policy"]["prompt_tokens"] >= sum(info["prompt_tokens"] for info in infos) > 0
+    assert own["critic"]["requests"] > 0 and note["mine"] == 1 and note["seconds"] > 0
+    critics = own["critic"]["prompt_tokens"]
+    recorded = sum(info["prompt_tokens"] for info in infos) + measured["usage"]["policy"]["prompt_tokens"]
+    assert row.prompt_tokens == recorded + critics and not LISTENERS
 
 
 def test_the_display_counts_no_stage_that_a_recipe_collects_by_itself(

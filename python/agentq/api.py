@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial, wraps
@@ -24,6 +25,7 @@ from agentq.policies.engine_names import MODEL, check_checkpoint, make_engine, r
 from agentq.policies.function_policy import Answer, CheckedPolicy, FunctionPolicy
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Policy
+from agentq.policies.usage import LISTENERS, Usage
 from agentq.results import Evaluation, SearchResult
 from agentq.searching.faults import Resets
 from agentq.searching.rollout import RolloutSettings, rollout
@@ -195,7 +197,7 @@ def _got(model: object) -> str:
 @asynccontextmanager
 async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIterator[tuple[Policy, Critic | None]]:
     """The policy and the critic. Models given by name are loaded here and closed at the end."""
-    made: dict[Path | str, Engine] = {}
+    made, begun = dict[Path | str, Engine](), time.monotonic()
     check_integers(max_new_tokens=max_new_tokens)
     if max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be at least 1; got {max_new_tokens}")
@@ -238,5 +240,8 @@ async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIt
             )
         yield chosen, ranker
     finally:
+        spent = sum((each_engine.usage for each_engine in made.values()), Usage())
         for each_engine in made.values():
             each_engine.close()
+        for listener in LISTENERS:
+            listener(spent, time.monotonic() - begun)

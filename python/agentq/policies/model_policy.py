@@ -43,7 +43,8 @@ class ModelPolicy:
         """
         if constrained and Gives.PATTERNS not in engine.gives:
             raise ConfigError(
-                f"constrained actions need an engine that can restrict answers to a pattern; got {engine.name}"
+                f"constrained actions need an engine that can restrict answers to a pattern; got {engine.name}: turn "
+                "run.constrained off, or use a checkpoint or vLLM 0.12 or newer, with a tokenizer that loads here"
             )
         self.engine, self.constrained = engine, constrained
         self.max_new_tokens, self.compose, self.parse, self.stop = max_new_tokens, compose, parse, tuple(stop)

@@ -205,7 +205,8 @@ class OpenAIEngine(ContinuousEngine):
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
                     raise ModelError(
-                        f"{self.name} must restrict answers to a pattern (vLLM 0.12 or newer); got {sample.text[:80]!r}"
+                        f"{self.name} must restrict answers to a pattern, as vLLM 0.12 does; got {sample.text[:80]!r}: "
+                        "update the server, or turn run.constrained off"
                     )
             if pattern:  # vLLM applies the mask before it computes log-probabilities
                 samples = [without_tokens(sample) for sample in samples]

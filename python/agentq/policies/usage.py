@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -100,6 +100,10 @@ class Usage:
         spent = [f"{count(read + total.generated_tokens)} tokens", *cached] if total.requests else []
         short = [f"{total.shortened} prompts shortened"] if total.shortened else []
         return ", ".join([*spent, *short, *([f"{failed} failed attempts"] if failed else [])])
+
+
+LISTENERS: list[Callable[[Usage, float], None]] = []
+"""Called at the end of each `agentq.search` and `evaluate` with the usage of models loaded for it, and its seconds."""
 
 
 def count(number: int) -> str:

@@ -4,10 +4,12 @@ model read first."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from agentq.critics.judge import NO_RUBRIC
-from agentq.policies.usage import Price, Tally, Usage
+from agentq.policies.usage import LISTENERS, Price, Tally, Usage
 from agentq.searching.rollout import used
 from agentq.store.run import RunStore
 
@@ -45,6 +47,27 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
     tokens, paid = usage.total + policy, usage.total + (counted if counted.requests else recorded)
     seconds = float(note.get("seconds", 0.0))
     return Cost(actions, tokens.prompt_tokens, tokens.generated_tokens, seconds, price.of(paid))
+
+
+@contextmanager
+def own_searches(store: RunStore, stage: str) -> Iterator[None]:
+    """Within the block, the stage's note also counts what each `agentq.search` uses."""
+    last = store.note(stage) or {}
+
+    def add(usage: Usage, seconds: float) -> None:
+        nonlocal last
+        with store.transaction():
+            note = store.note(stage) or {}
+            spent = note if "usage" in note else last  # the recipe may have replaced the note
+            total = {"seconds": spent.get("seconds", 0.0) + seconds, **(Usage.from_note(spent) + usage).to_note()}
+            last = note | total
+            store.set_note(stage, last)
+
+    LISTENERS.append(add)
+    try:
+        yield
+    finally:
+        LISTENERS.remove(add)
 
 
 def judge_unread(store: RunStore, stage: str) -> str:

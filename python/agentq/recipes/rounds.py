@@ -25,7 +25,7 @@ from agentq.learn.position import state_seal
 from agentq.policies.placement import trains_off_mps, trains_where_it_samples
 from agentq.policies.protocol import Sleeper
 from agentq.policies.weights import adapter_of
-from agentq.recipes.accounts import Cost
+from agentq.recipes.accounts import Cost, own_searches
 from agentq.recipes.again import FORK
 from agentq.recipes.launch import Launched, launched
 from agentq.recipes.metrics import collected, used
@@ -94,8 +94,11 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         p.leave_out(stage for n in range(most + 1, num_rounds + 1) for stage in stages_of(name, n))
         if number > most:
             break
-        recipe.collect(r)
-        if not p.store.note(r.stage):  # filled by a search of the recipe's own, which the display does not see
+        with own_searches(p.store, r.stage):
+            recipe.collect(r)
+        if "done" not in (
+            p.store.note(r.stage) or {}
+        ):  # filled by a search of the recipe's own, which the display does not see
             p.leave_out([r.stage])
         found = collected(p.store, r.stage)
         spent = used(p.store, r.stage)
