@@ -49,6 +49,16 @@ def started() -> Iterator[Callable[[Lab, int], Processes]]:
         processes.close()
 
 
+def test_work_begins_when_a_worker_has_loaded(started: Callable[[Lab, int], Processes], tmp_path: Path) -> None:
+    told: list[Any] = []
+    job, n = KINDS[TREE]
+    with RunStore.open(tmp_path / "run", {}) as store:
+        execute = started(Lab(tmp_path / "log"), 2).stage(job, TREE)
+        keep, grow = (lambda done, *_: told.append(done)), lambda growing: told.append(dict(growing))
+        collect(store, "x", attempts(TASKS[:2], n), execute, in_flight=2, on_item=keep, on_growth=grow)
+    assert told[0] == {} and told[-1] == 2
+
+
 def filled(out: Path, execute: Execute, kind: str, in_flight: int = 4) -> list[Any]:
     """The stage's records without what took time."""
     counted: list[int] = []

@@ -167,6 +167,28 @@ def test_what_the_world_broke_is_said_with_its_message(tmp_path: Path) -> None:
     assert "broken by the world: 2 session_lost; most often: KeyError: 'x' of 0" in row.note
 
 
+def test_time_before_the_work_begins_is_no_part_of_its_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now, out = [0.0], io.StringIO()
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    tasks = [Task("x", seed, Split.TRAIN, "go") for seed in range(4)]
+
+    async def work(item: Item, resets: Resets) -> Trajectory:
+        now[0] += 10.0
+        return replace(episode(0, "p", True, 7), task=item.task)
+
+    with (
+        RichStatus(Console(file=out, width=200), every_s=0.0) as shown,
+        RunStore.open(tmp_path / "run", {}) as store,
+    ):
+        resources = Resources(Settings(), "none", {})
+        line = StageLine(store, "eval", shown.stage("eval", 4, "episodes"), resources, None, Price())
+        now[0] += 500.0  # models are loaded
+        do = inline(work)
+        collect(store, "eval", attempts(tasks), do, in_flight=1, on_item=line.on_item, on_growth=line.on_growth)
+    told = [line.partition(";")[0] for line in out.getvalue().splitlines()]
+    assert told == [f"eval: {n}/4 episodes, 0.10/s, {10 * (4 - n)} s left" for n in range(1, 5)]
+
+
 def test_a_search_shows_its_rollouts_before_its_first_tree_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

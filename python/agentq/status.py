@@ -32,7 +32,10 @@ class Planned(NamedTuple):
 
 
 class Show(Protocol):
-    """Shows how far a stage is: its finished units, a short note, and the parts of unfinished units, if known."""
+    """Shows how far a stage is: its finished units, a short note, and the parts of unfinished units, if known.
+
+    With nothing of these it says that the work begins now, after models were loaded.
+    """
 
     def __call__(self, done: int, note: str, grown: float = 0.0, /) -> None: ...
 
@@ -141,23 +144,26 @@ class RichStatus:
 
     def stage(self, name: str, total: int, unit: str) -> Show:
         """See `StageDisplay`."""
-        begun = last = time.monotonic()
-        pace = Pace(total, 0 if unit == "steps" else self.in_flight, begun)
+        last = time.monotonic()
+        pace = Pace(total, 0 if unit == "steps" else self.in_flight, last)
         bar = self.progress.add_task(name, total=total, of=f"0/{total:,}", unit=unit, left="", note="")
         self.ahead.planned[name] = Planned(name, total)
 
         def show(done: int, note: str, grown: float = 0.0, /) -> None:
             nonlocal last
             now = time.monotonic()
+            if not (done or note or grown):
+                pace.begun = last = now
+                return
             left = pace.left(done, now, grown)
             told = f"{duration(left)} left" if done < total else ""
             self.progress.update(bar, completed=done + grown, of=f"{done:,}/{total:,}", note=note, left=told)
             if done == total:
-                self.ahead.ended(name, total, max(now - begun, 1e-9))
+                self.ahead.ended(name, total, max(now - pace.begun, 1e-9))
             self._show_whole(name, left)
             if not self.console.is_terminal and (done == total or now - last >= self.every_s):
                 last = now
-                rate = (done + grown - (pace.before or 0)) / max(now - begun, 1e-9)
+                rate = (done + grown - (pace.before or 0)) / max(now - pace.begun, 1e-9)
                 speed = f"{rate:.2f}/s" if rate < 100 else f"{rate:,.0f}/s"
                 said = f"{name}: {done:,}/{total:,} {unit}, {speed}, {duration(left)} left{note and f'; {note}'}"
                 self.console.print(said + self._whole(name, left), highlight=False, markup=False, soft_wrap=True)

@@ -51,6 +51,10 @@ class StageLine:
 
     def on_growth(self, growing: Mapping[int, tuple[float, int]]) -> None:
         """See `searching.collect.OnGrowth`."""
+        if not growing:
+            if not self.seen and not self.growing:
+                self.show(0, "")
+            return
         self.growing = growing
         if time.monotonic() - self.shown >= EVERY_S:
             self._show()

@@ -45,7 +45,9 @@ OnItem = Callable[[int, int, bool | None, str], None]
 
 
 OnGrowth = Callable[[Mapping[int, tuple[float, int]]], None]
-"""Receives the unfinished searches by seed when one has grown: the share of each that is done, and its rollouts."""
+"""Receives the unfinished searches by seed when one has grown: the share of each that is done, and its rollouts.
+
+It also receives nothing when the work begins, after models were loaded."""
 
 
 class Item(NamedTuple):
@@ -107,6 +109,7 @@ def inline(work: Work) -> Execute:
         def keep(done: tuple[Item, Finished | None]) -> None:
             to.keep(*done, soon=True)
 
+        to.begins()
         run_all(items, one, in_flight=in_flight, on_done=keep, settle=to.settle)
 
     return execute
@@ -244,6 +247,10 @@ class Collection(AbstractContextManager["Collection"]):
         self.growing: dict[int, tuple[float, int]] = {}  # see `OnGrowth`
         self.held, self.unsettled = list[tuple[Item, Finished]](), list[tuple[Item, Finished]]()
         self.settled = time.monotonic()
+
+    def begins(self) -> None:
+        """The models are loaded: see `OnGrowth`."""
+        self.on_growth({})
 
     def grew(self, seed: int, rollouts: int, share: float) -> None:
         """See `Resets`."""

@@ -209,6 +209,8 @@ class _Stage:
         """Follow one message."""
         if what == "begun":
             worker.begun, self.stillborn = True, 0
+            if self.to is not None:
+                self.to.begins()
         elif what == "failed":
             raise values[0]
         elif self.to is None:
