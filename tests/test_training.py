@@ -213,7 +213,7 @@ def test_the_display_counts_no_stage_that_a_recipe_collects_by_itself(
 ) -> None:
     file, left_out = tmp_path / "own.py", list[str]()
     file.write_text(f"{PARTS}RECIPE = Recipe('x', Rft, lambda r: None, lambda r: [], rft.loss)\n")
-    monkeypatch.setattr(Pipeline, "leave_out", lambda _, stages: left_out.extend(stages))
+    monkeypatch.setattr(Pipeline, "leave_out", lambda _, stages, needed=(): left_out.extend(stages))
     settings: dict[str, Any] = {"run": {"num_tasks": 1}, "eval": {"measure_base": False, "num_tasks": 1}}
     agentq.train(file, base=base, out=tmp_path / "run", **settings)
     assert left_out == ["x/round1/collect", "x/round1/learn"]

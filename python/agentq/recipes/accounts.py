@@ -4,13 +4,15 @@ model read first."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from typing import Any
 
 from agentq.critics.judge import NO_RUBRIC
 from agentq.policies.usage import LISTENERS, Price, Tally, Usage
 from agentq.searching.rollout import used
+from agentq.status import StageDisplay
 from agentq.store.run import RunStore
 
 
@@ -70,16 +72,15 @@ def own_searches(store: RunStore, stage: str) -> Iterator[None]:
         LISTENERS.remove(add)
 
 
-def judge_unread(store: RunStore, stage: str) -> str:
-    """What to say of a stage in which most of the judge's answers had no rubric; empty for all others."""
-    usage = Usage.from_note(store.note(stage) or {})
+def say_unread(status: StageDisplay, name: str, note: Mapping[str, Any]) -> None:
+    """Say so if most of the judge's answers in a stage with this note had no rubric."""
+    usage = Usage.from_note(note)
     asked, unread = usage.of("judge").requests, usage.faults[NO_RUBRIC]
-    if 2 * unread <= asked:
-        return ""
-    return (
-        f"{unread} of {asked} answers of the judge had no rubric and count as failures. A model that thinks needs "
-        "--critic.max_new_tokens 1024 or more; --eval.chosen_by majority asks no judge"
-    )
+    if 2 * unread > asked:
+        status.say(
+            f"{name}: {unread} of {asked} answers of the judge had no rubric and count as failures. A model that "
+            "thinks needs --critic.max_new_tokens 1024 or more; --eval.chosen_by majority asks no judge"
+        )
 
 
 def first_prompt(store: RunStore, stage: str) -> str:

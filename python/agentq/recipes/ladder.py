@@ -86,7 +86,8 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
     p.check_base()
     rows: list[RungResult] = []
     held_out = p.tasks(Split(settings.eval.split), settings.eval.num_tasks)
-    p.plan([stage for rung in rungs for stage in _stages(rung, settings)])
+    unsure = [stage for rung in rungs for stage in _unsure(rung, settings) if p.store.note(stage) is None]
+    p.plan([stage for rung in rungs for stage in _stages(rung, settings)], unsure)
     for rung in rungs:
         checkpoint, spent = made[rung.start]
         stage = f"{rung.name}/eval"
@@ -114,6 +115,14 @@ def _stages(rung: Rung, settings: Training | Demo) -> Iterator[tuple[str, int]]:
             yield collected, run.num_tasks * getattr(run, "group_size", 1)
             yield learnt, 0
     yield f"{rung.name}/eval", settings.eval.num_tasks
+
+
+def _unsure(rung: Rung, settings: Training | Demo) -> Iterator[str]:
+    """The stages of a rung that its budget may leave out: those after the first round."""
+    if rung.recipe:
+        run = settings_of(rung.recipe, settings, rung.overrides(settings)).run
+        for number in range(2, run.num_rounds + 1) if run.max_env_steps else ():
+            yield from stages_of(rung.name, number)
 
 
 def rungs_of(recipe: Recipe[Any], settings: Training) -> list[Rung]:

@@ -26,7 +26,7 @@ from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price
 from agentq.policies.weights import fingerprint
-from agentq.recipes.accounts import Cost, cost_of, first_prompt, judge_unread
+from agentq.recipes.accounts import Cost, cost_of, first_prompt, say_unread
 from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Name, Resources, episodes, searches, votes
 from agentq.recipes.stage_line import StageLine
@@ -61,6 +61,7 @@ class Pipeline(Resources):
         super().__init__(settings, base, engines)
         self.store, self.status, self.workers = store, status, workers
         self.planned: Sequence[tuple[str, int]] = ()
+        self.left_out: set[str] = set()
         for name, engine in self.engines.items():
             note_model(self.store.path, str(name), getattr(engine, "told", {}))
 
@@ -194,8 +195,7 @@ class Pipeline(Resources):
             job = partial(searches, policy=checkpoint, critic=critic, settings=settings, stage=stage)
             job = partial(job, by_steps=by_steps, judge_tokens=0 if oracle else judge_tokens(critic))
             self.collect(stage, attempts(tasks), job, kind=TREE, sessions=search.leaves_in_flight)
-        if said := judge_unread(self.store, stage):
-            self.status.say(f"{name}: {said}")
+        say_unread(self.status, name, self.store.note(stage) or {})
         found = [(of_tree(t), end_of_tree(t), t.info.get("iterations", 0)) for t in self.store.trees(stage)]
         row = self._row(name, stage, [each[:2] for each in found])
         return replace(row, oracle=max(each[2] for each in found) if oracle else 0)
@@ -248,20 +248,20 @@ class Pipeline(Resources):
             return None
         return asdict(paired_difference([a.success for a in outcomes], [b.success for b in base], broken=broken))
 
-    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
+    def plan(self, stages: Sequence[tuple[str, int]], left_out: Iterable[str] = ()) -> None:
         """Tell the display of the stages that the run will have, with their numbers of items (0: unknown)."""
-        self.planned, planned = stages, []
-        for name, items in stages:
+        self.planned, self.left_out, planned = stages, {*left_out}, []
+        for name, items in (stage for stage in stages if stage[0] not in self.left_out):
             note = self.store.note(name) or {}
             done = note.get("finished") or note.get("done") == items
             planned.append(Planned(name, items, note.get("seconds") if done else None))
         self.status.plan(planned, self.in_flight)
 
-    def leave_out(self, stages: Iterable[str]) -> None:
-        """Tell the display of stages that were planned and will not be needed."""
-        without = {*stages}
-        if without & {name for name, _ in self.planned}:
-            self.plan([stage for stage in self.planned if stage[0] not in without])
+    def leave_out(self, stages: Iterable[str], needed: Iterable[str] = ()) -> None:
+        """Tell the display of planned stages that will not be needed, and of those that are `needed` after all."""
+        left_out = (self.left_out | {*stages}) - {*needed}
+        if left_out != self.left_out:
+            self.plan(self.planned, left_out)
 
     def cost(self, *stages: str) -> Cost:
         """Cost of the stages, over all their interruptions."""

@@ -91,7 +91,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         _remove_others(policy)
         r = Round(p, settings, name, number, policy, start, trainer.learner)
         most = _affordable(r)
-        p.leave_out(stage for n in range(most + 1, num_rounds + 1) for stage in stages_of(name, n))
+        later, needed = range(most + 1, num_rounds + 1), range(number, most + 1)
+        p.leave_out(*([stage for n in rounds for stage in stages_of(name, n)] for rounds in (later, needed)))
         if number > most:
             break
         with own_searches(p.store, r.stage):
@@ -189,12 +190,15 @@ def _remove_others(kept: Path) -> None:
 
 
 def _affordable(r: Round[S]) -> int:
-    """Number of rounds that stay within `run.max_env_steps` if all take what the ones before took on average."""
+    """Number of rounds that stay within `run.max_env_steps` if all take what the ones before took on average.
+
+    With a budget and no cost known yet, it is this round's number.
+    """
     notes = [r.store.note(stage_of(r.name, n, "learn")) or {} for n in range(1, r.number)]
     before: list[int] = [note.get("env_steps", 0) for note in notes]
     run = r.settings.run
     if not run.max_env_steps or not sum(before):
-        return run.num_rounds
+        return r.number if run.max_env_steps else run.num_rounds
     return min(run.num_rounds, run.max_env_steps * len(before) // sum(before))
 
 
