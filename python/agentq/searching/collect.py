@@ -43,11 +43,9 @@ LONGEST_S = 0.1  # that a finished item waits for others to be written with, if 
 OnItem = Callable[[int, int, bool | None, str], None]
 """Receives the items done, their total, and this one's success: None, with the world's message, if it broke it."""
 
-
 OnGrowth = Callable[[Mapping[int, tuple[float, int]]], None]
 """Receives the unfinished searches by seed when one has grown: the share of each that is done, and its rollouts.
-
-It also receives nothing when the work begins, after models were loaded."""
+Receives nothing when the work begins, after models were loaded."""
 
 
 class Item(NamedTuple):
@@ -106,11 +104,8 @@ def inline(work: Work) -> Execute:
             with at_home():
                 return item, finished(await work(item, to.resets), to.store.dictionaries)
 
-        def keep(done: tuple[Item, Finished | None]) -> None:
-            to.keep(*done, soon=True)
-
-        to.begins()
-        run_all(items, one, in_flight=in_flight, on_done=keep, settle=to.settle)
+        to.on_growth({})
+        run_all(items, one, in_flight=in_flight, on_done=lambda done: to.keep(*done, soon=True), settle=to.settle)
 
     return execute
 
@@ -247,10 +242,6 @@ class Collection(AbstractContextManager["Collection"]):
         self.growing: dict[int, tuple[float, int]] = {}  # see `OnGrowth`
         self.held, self.unsettled = list[tuple[Item, Finished]](), list[tuple[Item, Finished]]()
         self.settled = time.monotonic()
-
-    def begins(self) -> None:
-        """The models are loaded: see `OnGrowth`."""
-        self.on_growth({})
 
     def grew(self, seed: int, rollouts: int, share: float) -> None:
         """See `Resets`."""

@@ -210,7 +210,7 @@ class _Stage:
         if what == "begun":
             worker.begun, self.stillborn = True, 0
             if self.to is not None:
-                self.to.begins()
+                self.to.on_growth({})
         elif what == "failed":
             raise values[0]
         elif self.to is None:
