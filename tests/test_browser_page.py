@@ -396,3 +396,4 @@ def test_fit_keeps_whole_lines_and_counts_the_rest() -> None:
     assert fit(lines, 5) == (["a b c", "d e", "cut 1 lines"], 1)
     assert fit(lines, 4) == (["a b c", "cut 2 lines"], 2)
     assert fit(["a b c", "d"], 2) == (["a b", "cut 2 lines"], 2)
+    assert fit(["a", "b " * 1_000_000, "c"], 301) == (["a", f"{'b ' * 149}b…", "c", "cut 1 lines"], 1)

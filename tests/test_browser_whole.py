@@ -213,6 +213,18 @@ def test_the_budget_goes_to_news_then_the_window_then_what_is_below_then_above()
     assert tokens(long) < 80 and left == 1
 
 
+def test_one_huge_line_hides_no_other() -> None:
+    huge = "word " * 2_000_000
+    for at, first in ((0, False), (0, True), (1, False)):
+        text, left = view(Line(0, "a"), Line(1, huge, at, first), Line(0, "button b")).within(1000, None)
+        lines = text.split("\n")
+        assert (lines[0], lines[2], left) == ("a", "button b", 0)
+        assert lines[1].startswith(" word word") and lines[1].endswith("…") and 400 < tokens(lines[1]) < 1000
+    assert 3900 < tokens(view(Line(0, huge)).within(4000, None)[0]) < 4000
+    text, left = view(*[Line(0, huge)] * 9).within(4000, None)
+    assert tokens(text) < 4000 and left == 9 - sum(line.endswith("…") for line in text.split("\n")) > 0
+
+
 @pytest.mark.browser
 def test_a_box_that_listens_for_a_framework_or_shows_nothing_is_no_control(browser: BrowserPool) -> None:
     page = """<div id=react>Saved</div><div id=popup><p style="display: none">One <i class=check></i></p></div>

@@ -22,6 +22,7 @@ import pytest
 from agentq import SearchResult, envs, search, search_async
 from agentq.agent.actions import format_action
 from agentq.config import Run, Settings
+from agentq.envs.browser.budget import MAX_TOKENS, tokens
 from agentq.envs.check import check
 from agentq.envs.promises import check_env
 from agentq.envs.protocol import BROKEN_IN_A_ROW, can_restore, is_blocking
@@ -101,8 +102,10 @@ def test_what_a_server_says_becomes_a_page_and_notes(frail: Callable[..., str]) 
     asked = env.step(EnvAction(Command.ASK_USER, text="may I?"))
     assert asked.observation.text == f"{env._shown.text}\nuser as you like"
     paged = env.step(EnvAction(Command.GOTO, text="/"))
-    assert paged.observation.text == "text a  b\ncut 1 lines"
-    assert env.step(None).observation.text == "text a  b\ncut 1 lines\nerror unreadable action"
+    first, huge, note = paged.observation.text.split("\n")
+    assert (first, note) == ("text a  b", "cut 1 lines") and huge.startswith("text c c") and huge.endswith(" c…")
+    assert tokens(huge) < MAX_TOKENS
+    assert env.step(None).observation.text == f"{paged.observation.text}\nerror unreadable action"
     half = env.step(EnvAction(Command.SCROLL, text="DOWN"))
     assert (half.reward, half.success, half.terminated, half.truncated) == (0.5, True, False, True)
     with pytest.raises(EnvError, match="this one is over, call reset"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
-from agentq.envs.browser.budget import head, tokens
+from agentq.envs.browser.budget import head, shortened, tokens
 from agentq.envs.tab import View
 
 _SHOWN_CHOICES = 1500  # characters of a control's state and options
@@ -53,17 +54,17 @@ class WholeView(View):
 
         Lines are chosen in this order: what a person looks at first and what is new since `before`, the window, what is
         below it, what is above. A line where others are left out says how many; the last line says what lies outside
-        the window.
+        the window. A line too long for the room that is left gets half of it.
         """
         room = max_tokens - sum(map(tokens, self.notes)) - 20
-        chosen: set[int] = set()
-        for group in self._groups(before):
-            for i in group:
-                if i not in chosen:
-                    room -= tokens(self.lines[i].text) + 1
-                    if room < 0:
-                        break
-                    chosen.add(i)
+        chosen: dict[int, Line] = {}
+        order = [*dict.fromkeys(chain.from_iterable(self._groups(before)))]
+        for i in order:
+            text, used = shortened(self.lines[i].text, room, last=i == order[-1])
+            room -= used + 1
+            if room < 0:
+                break
+            chosen[i] = self.lines[i]._replace(text=text)
         left = sum(line.stands_for for line in self.lines) - len(chosen)
         if not chosen and self.lines:
             only = next((line for line in self.lines if line.at == 0 and not line.unread), self.lines[0])
@@ -86,7 +87,7 @@ class WholeView(View):
         fresh = {i for i, line in enumerate(self.lines) if line.text not in known}
         return fresh if 2 * len(fresh) <= len(self.lines) else set()
 
-    def _with_gaps(self, chosen: set[int]) -> Iterable[str]:
+    def _with_gaps(self, chosen: Mapping[int, Line]) -> Iterable[str]:
         gap = 0
         for i, line in enumerate(self.lines):
             if i not in chosen:
@@ -95,7 +96,7 @@ class WholeView(View):
             if gap:
                 yield f"... {gap} lines left out"
             gap = 0
-            yield str(line)
+            yield str(chosen[i])
         if gap:
             yield f"... {gap} lines left out"
 
