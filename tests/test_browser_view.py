@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from agentq._core import ucb1_score
 from agentq.store import RunStore
 from agentq.store.records import TreeRecord
 from agentq.viewer import write_view
-from tests.view_factory import CONFIG, HOSTILE, PAIRS, a_chromium, large, make_run, opened, ranked, searched
+from tests.view_factory import CONFIG, HOSTILE, PAIRS, a_chromium, damaged, large, make_run, opened, ranked, searched
 
 pytestmark = pytest.mark.browser
 COLLECT, RANKED = "at=0:agent_q/round1/collect:0", "at=1:agent_q/round1/collect:0"
@@ -53,6 +54,13 @@ def address(tab: Any) -> str:
 def table(tab: Any) -> list[list[str]]:
     """The actions proposed beside the chosen one, with their figures."""
     return [row.locator("td").all_inner_texts() for row in tab.locator(".details tbody").first.locator("tr").all()]
+
+
+def test_damaged_parts_are_said_above_the_tasks(chromium: Any, tmp_path: Path) -> None:
+    tab = opened(chromium.new_page(), write_view([damaged(tmp_path / "run")]).as_uri())
+    assert tab.get_by_text("3 damaged parts are left out; the first: the note of agent_q/round1/collect").is_visible()
+    assert tab.locator("a.mark").count() == 5
+    tab.close()
 
 
 def test_tasks_are_rows_stages_are_columns_and_filters_narrow_them(tab: Any, page_file: str) -> None:

@@ -68,6 +68,7 @@ def test_cli_views_a_run_whose_name_is_no_text(run: Path, capsys: pytest.Capture
 def test_cli_replays_a_task_without_what_a_terminal_obeys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunStore.open(tmp_path / "run", {"run": {"env": "booking"}}) as store:
         odd = make_trajectory(5)
+        store.add_trajectory("eval", "12/0", make_trajectory(12))  # a later task, though "12" sorts before "5"
         store.add_trajectory("eval", "5/0", replace(odd, task=replace(odd.task, instruction="a\x1b[31m\ud800 b")))
     assert main(["replay", str(tmp_path / "run")]) == 1  # another page than the recorded one
     assert capsys.readouterr().out.startswith("booking, task 5: a[31m b\n")

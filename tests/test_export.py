@@ -110,6 +110,10 @@ def test_the_command_line_knows_the_formats_and_says_what_is_missing(
         assert main(["export", str(run), "--out", str(wrong), "--format", "sharegpt"]) == 2
         said = f"agentq: {wrong} must be a file that can be written; got {reason}\n"
         assert capsys.readouterr().err == said
+    (tmp_path / "file").touch()
+    assert main(["export", str(run), "--out", str(tmp_path / "file" / "x"), "--format", "hf-traces"]) == 2
+    said = f"agentq: --out must be a directory that can be written to; got {tmp_path / 'file' / 'x'}: Not a directory\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_export_without_a_stage_of_training_names_the_stages_that_there_are(

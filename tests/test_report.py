@@ -171,13 +171,25 @@ def test_a_damaged_tree_is_left_out_of_the_report_and_said_in_a_line(
         database.execute("UPDATE items SET record = substr(record, 1, 50) WHERE key = '1'")
     assert main(["report", str(run)]) == 0
     line = (
-        f"a tree or episode is left out: {run / 'run.sqlite'} is damaged (tree 1 of agent_q/collect: Error -5 while "
+        f"left out: {run / 'run.sqlite'} is damaged (tree 1 of agent_q/collect: Error -5 while "
         f"decompressing data: incomplete or truncated stream): agentq check {run} says what can be saved"
     )
     assert capsys.readouterr().err == f"{line}\n"
     page = html.fromstring((run / "report.html").read_text(encoding="utf-8"))
     assert page.xpath("//h2[. = 'Stages']/following::p[1]")[0].text_content() == line
     assert [row[0] for row in cells(page, "Stages")] == ["agent_q/collect"] and len(page.xpath("//ol")) == 1
+
+
+def test_a_damaged_note_metric_or_environment_is_left_out_of_the_report(run: Path) -> None:
+    with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE stages SET note = '{' WHERE name = 'agent_q/collect'")
+    (run / "env.json").write_text("[]")
+    metrics = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text("{\n" + metrics)
+    page = html.fromstring(write_report(run).read_text(encoding="utf-8"))
+    line = page.xpath("//h2[. = 'Stages']/following::p[1]")[0].text_content()
+    assert line.startswith("3 damaged parts are left out; the first: the note of agent_q/collect: ")
+    assert cells(page, "Stages")[0][:3] == ["agent_q/collect", "2", ""] and page.xpath("//ol")
 
 
 @pytest.mark.parametrize(

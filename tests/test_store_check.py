@@ -193,6 +193,22 @@ def test_what_is_damaged_is_named_and_the_rest_saved(
         assert store.metrics() == [{"stage": "train", "step": 1, "loss": 0.5}] and store.config == CONFIG
 
 
+def test_a_place_where_no_run_can_be_made_is_refused_before_the_run_is_read(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for out, said in (
+        (run, f"--out must be a new directory; got {run}, which exists"),
+        (
+            tmp_path / "file" / "x",
+            f"--out must be a directory that can be written to; got {tmp_path / 'file' / 'x'}: Not a directory",
+        ),
+    ):
+        assert main(["check", str(run), "--out", str(out)]) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", f"agentq: {said}\n")
+
+
 def test_a_damaged_blob_stops_no_writer(run: Path) -> None:
     with closing(database(run)) as found:
         found.execute("UPDATE blobs SET data = zeroblob(20) WHERE rowid = 1")

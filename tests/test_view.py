@@ -35,7 +35,7 @@ from agentq.viewer import data as view_data
 from agentq.viewer.data import _round, of_episode, of_tree, row, token_data, tree_data, weigh
 from agentq.viewer.items import Items
 from tests.records_factory import make_trajectory, make_tree
-from tests.view_factory import CONFIG, HOSTILE, PAIRS, Count, looped, lost, make_run, searched
+from tests.view_factory import CONFIG, HOSTILE, PAIRS, Count, damaged, looped, lost, make_run, searched
 
 
 def blocks(page: str) -> dict[str, Any]:
@@ -218,15 +218,6 @@ def test_write_view_says_what_is_wrong(run: Path, tmp_path: Path) -> None:
         write_view([run], tmp_path)
 
 
-def damaged(path: Path) -> Path:
-    """A run with a damaged tree and a damaged episode."""
-    make_run(path)
-    with closing(sqlite3.connect(path / "run.sqlite", isolation_level=None)) as database:
-        where = "(kind = 'tree' AND key = '1') OR key = '2/0'"
-        database.execute(f"UPDATE items SET record = substr(record, 1, 50) WHERE {where}")
-    return path
-
-
 def test_damaged_items_are_left_out_of_the_page_and_said_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,8 +227,8 @@ def test_damaged_items_are_left_out_of_the_page_and_said_in_a_line(
     shown = blocks((run / "view.html").read_text())["index"]
     assert [item["key"] for item in shown["items"]] == ["0", "7", "8", "3/0", "3/1"]
     line = (
-        f"2 trees and episodes are left out; the first: {run / 'run.sqlite'} is damaged (tree 1 of "
-        "agent_q/round1/collect: Error -5 while decompressing data: incomplete or truncated stream): "
+        f"3 damaged parts are left out; the first: the note of agent_q/round1/collect: {run / 'run.sqlite'} is damaged "
+        "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1)): "
         f"agentq check {run} says what can be saved"
     )
     assert said.err == f"{line}\n" and said.out == f"view: {run / 'view.html'}\n" and shown["lost"] == line

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,16 @@ def make_run(path: Path) -> Path:
         for attempt, t in enumerate([make_trajectory(3), replace(looped(), task=make_trajectory(3).task)]):
             store.add_trajectory("agent_q/eval", f"3/{attempt}", t)
         store.add_trajectory("agent_q/eval", "2/0", lost())
+    return path
+
+
+def damaged(path: Path) -> Path:
+    """`make_run` with a damaged tree, episode and note."""
+    make_run(path)
+    with closing(sqlite3.connect(path / "run.sqlite", isolation_level=None)) as database:
+        where = "(kind = 'tree' AND key = '1') OR key = '2/0'"
+        database.execute(f"UPDATE items SET record = substr(record, 1, 50) WHERE {where}")
+        database.execute("UPDATE stages SET note = '{' WHERE name = 'agent_q/round1/collect'")
     return path
 
 

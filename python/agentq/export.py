@@ -22,6 +22,7 @@ from agentq.envs.contract import from_file
 from agentq.errors import ConfigError, StoreError, require
 from agentq.evaluation.outcomes import counted_episode
 from agentq.status import StageDisplay
+from agentq.store.claim import check_writable
 from agentq.store.durable import check_page, make_directory, write_page
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
@@ -102,6 +103,7 @@ def _check_out(form: str, out: Path) -> None:
     if form == "hf-traces":
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"--out must be a new or empty directory for hf-traces; got {out}")
+        check_writable(out)
         return
     if form == "parquet":
         require("pyarrow", extra="parquet", for_="agentq export --format parquet")

@@ -120,8 +120,10 @@ SAVED = argument("--out", type=Path, metavar="DIR", help="make a new run of inta
 
 @command("check", "read everything in a run; exit code 1 if something is damaged", DIRECTORY, SAVED, JSON)
 def check(args: Namespace) -> int:
-    from agentq.store.check import check_run, save
+    from agentq.store.check import check_out, check_run, save
 
+    if args.out is not None:
+        check_out(args.out)
     found = []
     for finding in check_run(args.run):
         found.append(finding)

@@ -6,13 +6,15 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 from markupsafe import Markup
 
 from agentq.envs.replies import one_line
+from agentq.errors import StoreError
 from agentq.policies.usage import Tally, Usage, count
 from agentq.progress import by_count, first_prompts
 from agentq.report import compare
@@ -22,10 +24,10 @@ from agentq.report.summary import read_summary
 from agentq.searching.faults import fault_message
 from agentq.status import StageDisplay
 from agentq.store.durable import check_page, write_page
-from agentq.store.files import flatten, read_json, read_metrics
+from agentq.store.files import flatten, read_metrics, read_object
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
-from agentq.store.stages import left_out, whole_trajectories, whole_trees
+from agentq.store.stages import left_out, whole_note, whole_trajectories, whole_trees
 
 CURVES = (
     *("reward/mean", "success", "group_collapse", "entropy", "agreement"),  # per round
@@ -33,6 +35,7 @@ CURVES = (
     *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
+T = TypeVar("T")
 BROKEN = "broken by the world"  # episodes, and rollouts of trees, by error kind
 RESTORED = "restored pages"  # nodes of trees, by outcome, see `Env.restored`
 
@@ -51,14 +54,14 @@ class StageRow:
 def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageDisplay | None = None) -> Path:
     """Write the page of a run, even of one in progress. Returns its path.
 
-    A damaged tree or episode is left out, which the page and `status` say.
+    What of trees, episodes, notes, env.json and metrics.jsonl is damaged is left out, which the page and `status` say.
 
     Args:
         out: the page's file; None: `report.html` in the run directory.
         status: shows how many trees and episodes are read; None: nothing is shown.
 
     Raises:
-        StoreError: if `run_dir` is no run directory, one of its files is damaged, or the page cannot be written.
+        StoreError: if `run_dir` is no run directory, another of its files is damaged, or the page cannot be written.
     """
     path, lost = Path(run_dir), list[str]()
     own, out = out is None, out or path / "report.html"
@@ -70,28 +73,42 @@ def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageD
         show = status.stage("report", total, "items") if status is not None else None
         # a run that goes on has more items by the time they are read
         stages, examples, lengths = read_stages(store, lost, lambda done: show and done <= total and show(done, ""))
+        live = whole_note(store, "result", lost).get("live")
+        has_environment = (path / "env.json").exists()
+        environment = (
+            _or_empty(partial(read_object, path / "env.json"), dict[str, Any](), lost) if has_environment else {}
+        )
+        metrics = _or_empty(partial(read_metrics, path / "metrics.jsonl"), list[dict[str, Any]](), lost)
         page = _template().render(
             name=path.resolve().name,
             config=store.config,
             settings=list(flatten(store.config)),
-            environment=read_json(path / "env.json") if (path / "env.json").exists() else {},
+            environment=environment,
             rungs=rungs,
             prompts=first_prompts(rungs),
             compared=compare.within(store) if rungs else None,
-            live=(store.note("result") or {}).get("live"),
+            live=live,
             paid=any(rung.money for rung in rungs),
             broken=any(rung.broken for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
             stages=stages,
             lost=left_out(lost),
             lengths=[histogram(stage, found) for stage, found in lengths.items()],
-            curves=curves(read_metrics(path / "metrics.jsonl")),
+            curves=curves(metrics),
             examples=examples,
         )
     if lost and status is not None:
         status.say(left_out(lost))
     write_page(out, page.encode(errors="replace"), remedy, follow=not own)
     return out
+
+
+def _or_empty(read: Callable[[], T], empty: T, lost: list[str]) -> T:
+    try:
+        return read()
+    except StoreError as error:
+        lost.append(str(error))
+        return empty
 
 
 def read_stages(
@@ -103,7 +120,7 @@ def read_stages(
     """
     rows, examples, lengths, numbers = [], Examples(), dict[str, list[int]](), itertools.count(1)
     for stage in store.stages():
-        note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
+        note, trees, episodes = whole_note(store, stage, lost), store.count(stage, TREE), store.count(stage, TRAJECTORY)
         if "seconds" not in note and not trees and not episodes:
             continue  # an internal mark of the run
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))

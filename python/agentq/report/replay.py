@@ -10,6 +10,7 @@ from agentq import envs
 from agentq.errors import ConfigError
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
+from agentq.store.stages import in_order
 from agentq.types import EnvAction, Observation, Task
 
 
@@ -57,7 +58,7 @@ def route(run: Path, stage: str | None, task: str | None, node: int | None) -> R
                 f"--stage must be a stage of {run} with trees or episodes ({known}); got {stage or 'none'}"
             )
         name, kind = named[0]
-        keys = sorted(store.keys(name, kind))
+        keys = sorted(store.keys(name, kind), key=in_order)
         key = keys[0] if task is None else task
         if key not in keys:
             raise ConfigError(f"--task must be one of {name} ({', '.join(keys[:5])}, ...); got {key}")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agentq.errors import ConfigError, StoreError
 from agentq.store.blobs import Blobs
+from agentq.store.claim import check_writable
 from agentq.store.codec import UNREADABLE, blob_hash
 from agentq.store.database import APPLICATION_ID, check_version, damage_named, read_only_uri
 from agentq.store.durable import flaw
@@ -85,11 +86,10 @@ def save(run: Path, out: Path) -> tuple[int, int]:
         (trees and episodes kept, those lost as far as they could be counted).
 
     Raises:
-        ConfigError: if `out` exists.
+        ConfigError: if `out` exists or cannot be made.
         StoreError: if config.json is damaged, run.sqlite has no stages or items, or `out` cannot be written.
     """
-    if out.exists():
-        raise ConfigError(f"--out must be a new directory; got {out}, which exists")
+    check_out(out)
     config, kept, lost = read_object(run / "config.json"), 0, 0
     with closing(_connect(run)) as database:
         _check_tables(database, run)
@@ -116,6 +116,13 @@ def save(run: Path, out: Path) -> tuple[int, int]:
             for line in read_metrics(run / "metrics.jsonl"):
                 store.log(**line)
     return kept, lost
+
+
+def check_out(out: Path) -> None:
+    """Raises ConfigError if `out` exists or cannot be made."""
+    if out.exists():
+        raise ConfigError(f"--out must be a new directory; got {out}, which exists")
+    check_writable(out)
 
 
 def _tried(part: str, read: Callable[[], str]) -> CheckedPart:

@@ -63,7 +63,7 @@ def check_claim(
                 _check_apart(path, name, given)
     elif stored is not None and is_begun(path):
         _check_same(path, stored, config, inputs, grows)
-    _check_writable(path)
+    check_writable(path)
 
 
 @contextmanager
@@ -183,7 +183,8 @@ def _check_same(
     raise ConfigError(f"{path} was made with {made}; got {got}: {remedy}")
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
+    """Raises ConfigError unless files can be made in a directory, or in the parent in which it will be made."""
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".agentq", dir=there):

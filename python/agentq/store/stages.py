@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentq.errors import StoreError
 from agentq.store.codec import UNREADABLE, Fetch, unpack
@@ -64,10 +64,22 @@ def _whole(store: RunStore, stage: str, kind: str, decode: Callable[[bytes, Fetc
         yield from found
 
 
+def whole_note(store: RunStore, stage: str, lost: list[str]) -> dict[str, Any]:
+    """`RunStore.note`, empty if there is none. If it is damaged, it is empty, and `lost` gets a message."""
+    try:
+        return store.note(stage) or {}
+    except StoreError as error:
+        lost.append(f"the note of {stage}: {error}")
+        return {}
+
+
+def in_order(key: str) -> tuple[int, ...]:
+    """By what the keys of trees and episodes are sorted: the task's seed, then the attempt."""
+    return tuple(int(part) if part.isdigit() else 0 for part in key.split("/"))
+
+
 def left_out(lost: Sequence[str]) -> str:
-    """One line about damaged trees and episodes; empty if there are none."""
-    if not lost:
-        return ""
-    if len(lost) == 1:
-        return f"a tree or episode is left out: {lost[0]}"
-    return f"{len(lost)} trees and episodes are left out; the first: {lost[0]}"
+    """One line about what is damaged; empty if nothing is."""
+    if len(lost) < 2:
+        return "".join(f"left out: {message}" for message in lost)
+    return f"{len(lost)} damaged parts are left out; the first: {lost[0]}"

@@ -14,6 +14,7 @@ from agentq.policies.engine_names import path_in, read_name
 from agentq.searching.partial import tree_so_far
 from agentq.store.database import connect
 from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
+from agentq.store.stages import in_order, whole_note
 from agentq.viewer.data import Shown, of_episode, of_tree
 
 
@@ -62,7 +63,9 @@ class Items:
         for run, store in enumerate(self.stores):
             for stage in store.stages():
                 for kind in (TREE, TRAJECTORY, PARTIAL):
-                    yield from (ItemPlace(run, stage, kind, key) for key in sorted(store.keys(stage, kind), key=_order))
+                    yield from (
+                        ItemPlace(run, stage, kind, key) for key in sorted(store.keys(stage, kind), key=in_order)
+                    )
 
     def read(self, place: ItemPlace) -> Shown | None:
         """The item; None if it has gone. Raises StoreError if it is damaged."""
@@ -78,24 +81,23 @@ class Items:
         tree = store.tree(place.stage, int(place.key))  # also if the search has ended since the place was listed
         return of_tree(tree) if tree is not None else None
 
-    def pairs(self, place: ItemPlace) -> dict[str, Any] | None:
-        """The settings by which training takes preference pairs from the item's stage; None if it takes none."""
-        return (self.stores[place.run].note(place.stage) or {}).get("pairs")
+    def pairs(self, run: int, stage: str, lost: list[str]) -> dict[str, Any] | None:
+        """The settings by which training takes preference pairs from a stage; None if it takes none.
+
+        If its note is damaged, `lost` gets a message.
+        """
+        return whole_note(self.stores[run], stage, lost).get("pairs")
 
     def words(self, run: int) -> Callable[[int], str]:
         """The text of a token of the run's base. Empty texts if its tokenizer is not on this machine."""
         if run not in self._words:
-            self._words[run] = _decoder((self.stores[run].note("base") or {}).get("name", ""))
+            self._words[run] = _decoder(whole_note(self.stores[run], "base", []).get("name", ""))
         return self._words[run]
 
 
 def squeeze(value: Any) -> bytes:
     """JSON, compressed as the page's DecompressionStream reads it."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)
-
-
-def _order(key: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in key.split("/"))
 
 
 def _decoder(base: str) -> Callable[[int], str]:

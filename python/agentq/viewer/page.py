@@ -41,7 +41,7 @@ SCRIPTS = (
 def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, status: StageDisplay | None = None) -> Path:
     """Write the page of these runs, even while they go on. Returns its path.
 
-    A damaged tree or episode is left out, which the page and `status` say.
+    A damaged tree, episode or note is left out, which the page and `status` say.
 
     Args:
         run_dirs: at least one run directory; the page compares trees of several.
@@ -58,7 +58,7 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, statu
         check_page(out, remedy, follow=not own)
         blocks, rows, pictures, lost = [], [], dict[str, bytes](), list[str]()
         places = list(items.places())
-        pairs_of = cache(lambda run, stage: items.pairs(ItemPlace(run, stage, "", "")))
+        pairs_of = cache(lambda run, stage: items.pairs(run, stage, lost))
         show = status.stage("view", len(places), "items") if status is not None else None
         for number, place in enumerate(places):
             if show is not None:

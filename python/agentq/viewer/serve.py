@@ -125,7 +125,7 @@ class ViewServer:
 
     def _data(self, kind: str, place: ItemPlace) -> bytes | None:
         """The answer about an item, which is kept if nothing can change it but other settings of its pairs."""
-        pairs = self._items.pairs(place)
+        pairs = self._items.pairs(place.run, place.stage, [])
         key = kind, place, str(pairs)
         with self._guard:
             if (kept := self._kept.pop(key, None)) is not None:
@@ -169,7 +169,7 @@ class ViewServer:
         """
         numbers = {place._replace(kind=""): number for number, place in enumerate(self._places)}
         lost = list[str]()
-        pairs_of = lru_cache(maxsize=None)(lambda run, stage: self._items.pairs(ItemPlace(run, stage, "", "")))
+        pairs_of = lru_cache(maxsize=None)(lambda run, stage: self._items.pairs(run, stage, lost))
         for place in self._items.places():
             number, pairs = numbers.get(place._replace(kind="")), pairs_of(place.run, place.stage)
             same = number is not None and self._places[number] == place and self._weighed_by[number] == pairs
