@@ -287,6 +287,7 @@ def test_runs_are_listed_with_their_states(
     (tmp_path / "bad" / "config.json").write_text("[]")
     with RunStore.open(tmp_path / "odd", CONFIG) as store:
         store.set_note(COMMAND, ["no", "object"])  # type: ignore[arg-type]
+    (tmp_path / "config.json").write_text("{}")  # it makes a folder no run
     held = Lock(made)
     listing = list(list_runs(tmp_path))
     held.close()

@@ -190,6 +190,7 @@ def test_a_damaged_note_metric_or_environment_is_left_out_of_the_report(run: Pat
     line = page.xpath("//h2[. = 'Stages']/following::p[1]")[0].text_content()
     assert line.startswith("3 damaged parts are left out; the first: the note of agent_q/collect: ")
     assert cells(page, "Stages")[0][:3] == ["agent_q/collect", "2", ""] and page.xpath("//ol")
+    assert "rewards/accuracies" in page.text_content()  # of the lines that are whole
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,11 @@ def test_a_damaged_note_metric_or_environment_is_left_out_of_the_report(run: Pat
         ('{"rungs": []}', "summary.json must be a list of rungs; got dict"),
         ('[{"name": "base"}]', r"summary.json: a rung must have 'successes'; got \['name'\]"),
         ("[", r"summary.json is damaged: it must be JSON"),
+        (
+            json.dumps([rung("x", 3).to_dict() | {"n": "many"}]),
+            "summary.json: a rung's n must be a valid integer.*; got 'many'",
+        ),
+        (json.dumps([rung("x", 3).to_dict() | {"stops": [1]}]), "a rung's stops must be a valid dictionary; got"),
     ],
 )
 def test_report_refuses_a_wrong_summary(run: Path, summary: str, message: str) -> None:

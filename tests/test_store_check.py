@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import sqlite3
 import zlib
 from contextlib import closing
@@ -207,6 +208,26 @@ def test_a_place_where_no_run_can_be_made_is_refused_before_the_run_is_read(
         assert main(["check", str(run), "--out", str(out)]) == 2
         told = capsys.readouterr()
         assert (told.out, told.err) == ("", f"agentq: {said}\n")
+
+
+def test_the_command_that_a_message_names_can_be_pasted(run: Path) -> None:
+    odd = run.rename(run.with_name("my run"))
+    with closing(database(odd)) as found:
+        found.execute("UPDATE items SET record = x'00'")
+    with RunStore.read(odd) as store, pytest.raises(StoreError) as raised:
+        store.tree("search", 1)
+    words = shlex.split(str(raised.value).rpartition(": ")[2])
+    assert words[:3] == ["agentq", "check", str(odd)]
+
+
+def test_metrics_on_both_sides_of_a_damaged_line_are_saved(run: Path, tmp_path: Path) -> None:
+    with RunStore.open(run, CONFIG) as store:
+        store.log("train", 2, loss=0.4)
+    first, second = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(f"{first}\n{{\n{second}\n")
+    save(run, tmp_path / "new")
+    with RunStore.read(tmp_path / "new") as store:
+        assert [line["step"] for line in store.metrics()] == [1, 2]
 
 
 def test_a_damaged_blob_stops_no_writer(run: Path) -> None:

@@ -234,7 +234,9 @@ class RungResult:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
-        """Raises ValueError, naming the key, if one is missing; unknown keys are ignored."""
+        """Raises ValueError, naming the key, if one is missing or has another type; unknown keys are ignored."""
+        from pydantic import TypeAdapter, ValidationError
+
         later = (
             "by_env",
             "money",
@@ -249,7 +251,14 @@ class RungResult:
         missing = [f.name for f in fields(cls) if f.name not in values and f.name not in later]
         if missing:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
-        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+        known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        try:
+            TypeAdapter(cls).validate_python(known)
+        except ValidationError as error:
+            (key, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
+            said = wrong.removeprefix("Input should be ")
+            raise ValueError(f"a rung's {key} must be {said}; got {known[str(key)]!r:.60}") from None
+        return cls(**known)
 
 
 def _by_env(successes: Sequence[bool], envs: Sequence[str], broken: Sequence[bool]) -> dict[str, dict[str, float]]:

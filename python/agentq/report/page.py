@@ -78,7 +78,7 @@ def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageD
         environment = (
             _or_empty(partial(read_object, path / "env.json"), dict[str, Any](), lost) if has_environment else {}
         )
-        metrics = _or_empty(partial(read_metrics, path / "metrics.jsonl"), list[dict[str, Any]](), lost)
+        metrics = _or_empty(partial(read_metrics, path / "metrics.jsonl", lost), list[dict[str, Any]](), lost)
         page = _template().render(
             name=path.resolve().name,
             config=store.config,

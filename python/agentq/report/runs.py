@@ -54,7 +54,7 @@ def list_runs(folder: Path) -> Iterator[RunRow]:
     if not folder.is_dir():
         verdict = "is a file" if folder.exists() else "does not exist"
         raise StoreError(f"{folder} must be a folder of runs; it {verdict}")
-    if (folder / "config.json").exists():
+    if (folder / "run.sqlite").exists():
         yield _row(folder)
         return
     found = [each.parent for n in range(DEEP, 0, -1) for each in folder.glob(f"{'*/' * n}run.sqlite")]

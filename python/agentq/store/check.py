@@ -113,7 +113,7 @@ def save(run: Path, out: Path) -> tuple[int, int]:
             if note is not None:
                 store.set_note(name, {key: value for key, value in note.items() if key not in made_of})
         with suppress(StoreError):
-            for line in read_metrics(run / "metrics.jsonl"):
+            for line in read_metrics(run / "metrics.jsonl", lost=[]):
                 store.log(**line)
     return kept, lost
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sqlite3
 import struct
 import zlib
@@ -65,7 +66,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 def damaged(path: Path, found: object) -> str:
     """The message about a damaged database."""
-    return f"{path} is damaged ({found}): agentq check {path.parent} says what can be saved"
+    return f"{path} is damaged ({found}): agentq check {shlex.quote(str(path.parent))} says what can be saved"
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:

@@ -191,10 +191,10 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if known else None
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path, lost: list[str] | None = None) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in order. A step logged again after a resume appears once, with its last values.
 
-    A torn last line is left out; any other invalid line raises `StoreError`.
+    A torn last line is left out. Any other invalid line raises `StoreError`; with `lost`, that gets the message instead.
     """
     if not path.exists():
         return []
@@ -207,6 +207,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         row = _row(line)
         if row is None:
             text = line[:60].decode(errors="replace")
-            raise StoreError(f"{path} is damaged: line {number} must be a JSON object; got {text!r}")
+            damage = f"{path} is damaged: line {number} must be a JSON object; got {text!r}"
+            if lost is None:
+                raise StoreError(damage)
+            lost.append(damage)
+            continue
         rows[row["stage"], row["step"]] = row
     return list(rows.values())
