@@ -194,7 +194,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 def read_metrics(path: Path, lost: list[str] | None = None) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in order. A step logged again after a resume appears once, with its last values.
 
-    A torn last line is left out. Any other invalid line raises `StoreError`; with `lost`, that gets the message instead.
+    A torn last line is left out. Another invalid line raises `StoreError`; with `lost`, that gets the message instead.
     """
     if not path.exists():
         return []
