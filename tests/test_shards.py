@@ -17,7 +17,7 @@ from agentq.policies.usage import Usage
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.settings import AgentQ
 from agentq.run_settings import read_shard
-from agentq.store.claim import FILES, INPUTS
+from agentq.store.claim import COMMAND, FILES, INPUTS
 from agentq.store.merge import FINISHED, added, merge, together
 from agentq.store.records import encode_trajectory, encode_tree
 from agentq.store.run import RunStore
@@ -25,7 +25,7 @@ from agentq.store.tables import rows
 from agentq.types import Proposal
 from tests.reads import made
 from tests.recipes_factory import Quiet
-from tests.records_factory import make_tree
+from tests.records_factory import make_trajectory, make_tree
 from tests.train_factory import TINY, Taught, recipe_of, same, weights
 
 
@@ -185,6 +185,40 @@ def test_a_merged_run_has_the_pair_settings_of_its_shards(tmp_path: Path) -> Non
     assert not (tmp_path / "refused").exists()
 
 
+def small(out: Path, number: int, n: int, *seeds: int) -> Path:
+    """A finished shard with episodes of these tasks."""
+    settings = AgentQ.model_validate({"run": {"shard": f"{number}/{n}"}}).to_dict() | {"command": "train agent_q"}
+    with RunStore.open(out, settings) as store:
+        for seed in seeds:
+            store.add_trajectory("base/eval", f"{seed}/0", make_trajectory(seed))
+        store.set_note(
+            COMMAND, {"words": ["train", "agent_q", f"--run.shard={number}/{n}", "--json"], "finished": True}
+        )
+        store.set_note(FINISHED, {"finished": True})
+    return out
+
+
+def test_a_merged_run_is_the_unfinished_run_of_all_shards(tmp_path: Path) -> None:
+    shards = [small(tmp_path / "one", 1, 2, 2, 10), small(tmp_path / "two", 2, 2, 3, 11)]
+    assert merge(shards, tmp_path / "merged") == 4
+    with RunStore.read(tmp_path / "merged") as store:
+        assert store.note(COMMAND) == {"words": ["train", "agent_q", "--json"], "finished": False}
+        assert store.keys("base/eval") == {"2/0", "3/0", "10/0", "11/0"}
+        for key in store.keys("base/eval"):
+            episode = store.trajectory("base/eval", key)
+            assert episode is not None and f"{episode.task.seed}/0" == key
+    facts = json.loads((tmp_path / "merged" / "env.json").read_text())
+    assert facts["shards"].keys() == {str(shard) for shard in shards}
+
+
+def test_a_shard_that_is_missing_or_has_the_tasks_of_another_is_refused(tmp_path: Path) -> None:
+    one, two, wrong = (small(tmp_path / str(i), *about) for i, about in enumerate(((1, 3, 3), (2, 3, 4), (3, 3, 7))))
+    with pytest.raises(ConfigError, match="all 3 shards must be given; got none of 3"):
+        merge([one, two], tmp_path / "out")
+    with pytest.raises(ConfigError, match=f"{wrong} must have the tasks of shard 3/3 alone; got 7 in base/eval"):
+        merge([one, two, wrong], tmp_path / "out")
+
+
 def test_shards_of_other_inputs_are_refused_by_name_and_of_other_code_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,4 +254,6 @@ def test_shards_are_numbers_from_one_and_notes_add_up() -> None:
         "done": 3,
         "new": 5,
     }
+    assert together([{"rounds": 1}, {"rounds": 2, "new": 5}]) == {"rounds": 1, "new": 5}
+    assert added({"n": 1}, {}) == {"n": 1}
     assert added(one, other) == {"n": 3, "a": {"x": 3.5, "name": "p", "y": 3}, "f": True}

@@ -20,8 +20,12 @@ from agentq.store.blobs import ENOUGH, Blobs, kind_of
 from agentq.store.blobs import compress as compressed
 from agentq.store.check import CheckedPart, check_run, save
 from agentq.store.codec import blob_hash, compress
-from agentq.store.run import RunStore
-from tests.records_factory import make_trajectory, make_tree
+from agentq.store.durable import seal
+from agentq.store.packed import Packed
+from agentq.store.partial import PartialTree
+from agentq.store.run import PARTIAL, RunStore
+from agentq.types import Observation
+from tests.records_factory import make_task, make_trajectory, make_tree
 from tests.test_store_records import assert_same_tree
 
 CONFIG = {"command": "demo", "run": {"seed": 7}}
@@ -113,6 +117,27 @@ def test_a_dictionary_made_in_a_transaction_that_fails_is_made_again(tmp_path: P
             store._blobs.add(then)
     with RunStore.read(tmp_path / "run") as store:
         assert store._blobs.fetch(then) == {blob_hash(page(i)): page(i) for i in range(ENOUGH, ENOUGH + 9)}
+
+
+def test_what_was_packed_with_a_dictionary_that_was_undone_can_be_read(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        with pytest.raises(ZeroDivisionError), store.transaction():
+            store._blobs.add({blob_hash(page(i)): compress(page(i)) for i in range(ENOUGH + 1)})
+            packed = compressed(page(500), store.dictionaries)
+            raise ZeroDivisionError
+        with store.transaction():
+            store._blobs.add({blob_hash(page(500)): packed})
+    with RunStore.read(tmp_path / "run") as store:
+        assert store.blob(blob_hash(page(500))) == page(500)
+
+
+def test_a_blob_whose_end_is_missing_is_damaged(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG) as store, store.transaction():
+        store._blobs.add({blob_hash(page(i)): compress(page(i)) for i in range(ENOUGH + 1)})
+        last = blob_hash(page(ENOUGH))
+        store._execute("UPDATE blobs SET data = substr(data, 1, length(data) - 9) WHERE hash = ?", (last,))
+        with pytest.raises(StoreError, match="incomplete stream"):
+            store.blob(last)
 
 
 def test_what_is_a_prompt_and_what_a_page() -> None:
@@ -228,6 +253,30 @@ def test_metrics_on_both_sides_of_a_damaged_line_are_saved(run: Path, tmp_path: 
     save(run, tmp_path / "new")
     with RunStore.read(tmp_path / "new") as store:
         assert [line["step"] for line in store.metrics()] == [1, 2]
+
+
+def test_what_is_half_grown_is_saved_and_not_counted_and_marks_of_work_are_not(run: Path, tmp_path: Path) -> None:
+    half = PartialTree(make_task(9), b"forest", [None], [Observation("page")], [None], {"rollouts": 3})
+    with RunStore.open(run, CONFIG) as store:
+        store.set_partial("search", half)
+        store.add("search", PARTIAL, "8", Packed(8, b"damaged", {}))
+        store.set_note("search", {"done": 3, "finished": True, "checkpoints": {}, "seconds": 1.0})
+    assert save(run, tmp_path / "new") == (6, 0)
+    with RunStore.read(tmp_path / "new") as store:
+        found = store.partial("search", 9)
+        assert found is not None and found.state == half.state and store.partial("search", 8) is None
+        assert store.note("search") == {"seconds": 1.0}
+
+
+def test_a_checkpoint_that_was_altered_is_damaged(run: Path) -> None:
+    weights = run / "checkpoints" / "rft" / "weights"
+    weights.parent.mkdir()
+    weights.write_text("12345")
+    with RunStore.open(run, CONFIG) as store:
+        store.set_note("rft", {"checkpoints": {"rft": seal(weights.parent)}})
+    assert [*check_run(run)][-1] == CheckedPart("checkpoints/rft", True, "as the run left it")
+    weights.write_text("12346")
+    assert [*check_run(run)][-1] == CheckedPart("checkpoints/rft", False, "weights was altered")
 
 
 def test_a_damaged_blob_stops_no_writer(run: Path) -> None:

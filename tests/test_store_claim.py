@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentq.errors import ConfigError, StoreError
-from agentq.store.claim import check_claim, claimed, is_begun
+from agentq.store.claim import INPUTS, check_claim, claimed, is_begun
 from agentq.store.packed import Packed
 from agentq.store.run import PARTIAL, RunStore
 
@@ -71,6 +71,27 @@ def test_other_settings_are_told_in_the_words_of_the_command_line(tmp_path: Path
             )
     with pytest.raises(ConfigError, match="was made with checkpoint first; got the same with other files"):
         check_claim(run, CONFIG | {"checkpoint": "bbbb"}, clean=False, inputs={"checkpoint": Path("first")})
+
+
+def test_a_run_that_is_refused_stays_and_so_does_the_first_name_of_its_inputs(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run", words=("a", "b"))
+    check_claim(run, CONFIG | {"words": ("a", "b")}, clean=False, inputs={})  # a file has a list of them
+    for place in ("first", "moved"):
+        with claimed(run, CONFIG | {"words": ["a", "b"]}, clean=False, inputs={"--base": Path(place)}) as store:
+            assert store.note(INPUTS) == {"--base": "first"}
+    with (
+        pytest.raises(StoreError, match=r"was made with search.c_exp = 1.0; got 2.0"),
+        claimed(run, CONFIG | {"words": ["a", "b"], "search": {"c_exp": 2.0}}, clean=False),
+    ):
+        pass
+    assert is_begun(run)
+
+
+def test_what_can_grow_is_told_if_it_does_not(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run", rounds=3)
+    check_claim(run, CONFIG | {"rounds": 4}, clean=False, inputs={}, grows=["rounds"])
+    with pytest.raises(ConfigError, match="made with --rounds 3; got 2: it can only grow: "):
+        check_claim(run, CONFIG | {"rounds": 2}, clean=False, inputs={}, grows=["rounds"])
 
 
 def test_a_failure_before_the_first_item_leaves_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentq.picture import Picture
 from agentq.store.codec import pack, unpack
 from agentq.store.records import (
     COLUMNS,
@@ -20,7 +21,18 @@ from agentq.store.records import (
     encode_trajectory,
     encode_tree,
 )
-from agentq.types import Action, Command, EnvAction, Observation, Proposal, Status, StopReason
+from agentq.types import (
+    Action,
+    Command,
+    EnvAction,
+    Language,
+    Observation,
+    Proposal,
+    Split,
+    Status,
+    StopReason,
+    Task,
+)
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 
 
@@ -121,6 +133,37 @@ def test_trajectory_round_trips() -> None:
         assert same_proposal(a.proposal, b.proposal)
 
 
+def test_every_field_of_a_task_comes_back() -> None:
+    tree = make_tree(num_nodes=3)
+    tree.task = Task(
+        "apps/1", 7, Split.TEST, "pay", (Command.PRESS,), Language.CODE, True, "pay_back", '[{"name": "a"}]'
+    )
+    record, blobs = encode_tree(tree)
+    assert decode_tree(record, lambda keys: {key: blobs[key] for key in keys}).task == tree.task
+
+
+def test_half_of_a_surrogate_pair_and_a_picture_come_back_also_of_one_node() -> None:
+    pages = [
+        Observation(f"lone \ud800 {i}", picture=Picture(b"RIFF%d" % i, (9, 8), {1: (0, i, 9, 9)})) for i in range(3)
+    ]
+    tree = dataclasses.replace(make_tree(num_nodes=3), observation=pages)
+    record, blobs = encode_tree(tree)
+    for nodes in (None, [1]):
+        found = decode_tree(record, lambda keys: {key: blobs[key] for key in keys}, nodes).observation
+        assert found == (pages if nodes is None else [None, pages[1], None])
+
+
+def test_the_fault_of_a_tree_is_the_commonest_if_no_rollout_was_left() -> None:
+    tree = make_tree(num_nodes=3)
+    tree.info["faults"] = {"network": 1, "session_lost": 3}
+    tree.visit_count[0] = 0
+    assert tree.fault == "session_lost"
+    tree.visit_count[0] = 1
+    assert tree.fault is None
+    tree.error_kind[:] = [None, "timeout", "network"]  # a timeout is an answer to the action
+    assert tree.broken.tolist() == [False, False, True]
+
+
 def test_children_and_path_follow_the_parents() -> None:
     n = 6
     parent = [-1, 0, 0, 1, 0, 1]
@@ -138,6 +181,7 @@ def test_children_and_path_follow_the_parents() -> None:
     [
         ({"parent": [0, 0, 1]}, r"parent must start with the root, -1; got \[0\]"),
         ({"parent": [-1, 2, 0]}, "a parent must come before its children; got 2 as that of node 1"),
+        ({"parent": [-1, 0, 2]}, "a parent must come before its children; got 2 as that of node 2"),
         ({"parent": [-1, 0, -1]}, "a parent must come before its children; got -1 as that of node 2"),
         ({"reward": [0.0]}, r"reward must have one entry per node \(3\); got 1"),
         ({"proposal": []}, r"proposal must have one entry per node \(3\); got 0"),

@@ -38,13 +38,19 @@ def test_rows_have_the_columns_of_their_table(store: RunStore) -> None:
 def test_rows_tell_nodes_steps_and_pairs(store: RunStore) -> None:
     tree, nodes = make_tree(3, num_nodes=20), rows(store, "nodes", "search")
     assert [row["parent"] for row in nodes] == tree.parent.tolist() and nodes[0]["action"] is None
+    assert [row["mean_value"] for row in nodes] == tree.mean_value.tolist() != [row["value_sum"] for row in nodes]
+    assert {row["stage"] for row in rows(store, "nodes", None)} == {"search"} and not rows(store, "nodes", "eval")
     assert nodes[7]["action"] == "CLICK [7]" and nodes[7]["logps"] == tree.proposal[7].logps.tolist()  # type: ignore[union-attr]
     steps = rows(store, "steps", None)
     assert [(row["step"], row["attempt"], row["key"]) for row in steps] == [(i, 1, "5/1") for i in range(3)]
+    assert [(row["page"], row["url"]) for row in steps] == [(f"page {i}", f"/{i}") for i in range(3)]
+    assert [row["reward"] for row in steps] == [0.0, 0.0, 1.0]  # the page on which it was done, and its own reward
     assert steps[1]["action"] is None and steps[1]["error_kind"] == "timeout" and steps[2]["success"]
     pairs, wanted = rows(store, "pairs", None), make_tree(3, num_nodes=20)
     for row in pairs:
         assert wanted.parent[row["chosen"]] == wanted.parent[row["rejected"]] == row["parent"]
+        assert row["rejected_text"] == wanted.proposal[row["rejected"]].action.text != row["chosen_text"]  # type: ignore[union-attr]
+        assert (row["page"], row["url"]) == (nodes[row["parent"]]["page"], nodes[row["parent"]]["url"])
         assert row["gap"] > 0.2 and row["chosen_text"] == wanted.proposal[row["chosen"]].action.text  # type: ignore[union-attr]
     for given, message in (
         (("nods", None), "a table must be one of nodes, steps, pairs"),

@@ -11,6 +11,7 @@ from tests.mutants import (
     policies_faults,
     recipes_faults,
     searching_faults,
+    store_faults,
 )
 
 FAULTS = [
@@ -23,5 +24,6 @@ FAULTS = [
     *policies_faults.FAULTS,
     *evaluation_faults.FAULTS,
     *benchmarks_faults.FAULTS,
+    *store_faults.FAULTS,
     *core_faults.FAULTS,
 ]
