@@ -203,7 +203,7 @@ def test_another_schema_is_refused(run: Path, version: int, said: str) -> None:
         RunStore.read(run)
     with pytest.raises(StoreError, match=f"run was written by {said}"):
         list(check_run(run))
-    assert [row.state for row in list_runs(run)] == ["older agentq's" if version == 1 else "newer agentq's"]
+    assert [row.state for row in list_runs(run)] == ["older version" if version == 1 else "newer version"]
     RunStore.open(run, CONFIG, clean=True).close()
 
 

@@ -21,7 +21,7 @@ DEEP = 3  # folders below the given one
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as it is listed. `state`: running, finished, stopped, damaged, or an older or newer agentq's.
+    """A run as it is listed. `state`: running, finished, stopped or damaged; older or newer version: of agentq.
 
     `rung`: the last model or search measured, which solved `successes` of `n` held-out tasks: a rate of `success` with
     a 95 % interval from `low` to `high`. Empty, or None, if none was measured.
@@ -76,7 +76,7 @@ def _row(path: Path) -> RunRow:
             row = RunRow(str(path), state, made, env, _rounds(store, run), _origin(store))
     except StoreError as error:
         other = re.search("was written by an? (older|newer) agentq", str(error))
-        state = f"{other[1]} agentq's" if other else "running" if held else "damaged"
+        state = f"{other[1]} version" if other else "running" if held else "damaged"
         return RunRow(str(path), state, "", "", "", "")
     if not rows:
         return row
