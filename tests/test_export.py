@@ -116,6 +116,15 @@ def test_the_command_line_knows_the_formats_and_says_what_is_missing(
     assert capsys.readouterr().err == said
 
 
+def test_an_upload_without_its_library_is_refused_before_the_export(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    words = ["export", str(run), "--format", "sharegpt", "--out", str(tmp_path / "x"), "--push", "a/b"]
+    assert main(words) == 2
+    assert "agentq export --push needs huggingface" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
 def test_an_export_without_a_stage_of_training_names_the_stages_that_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,11 @@ def _check_out(form: str, out: Path) -> None:
     check_page(out)
 
 
+def client_of_hub() -> Any:
+    """The library by which `push` uploads. Raises MissingExtra without it."""
+    return require("huggingface_hub", extra="hub", for_="agentq export --push")
+
+
 def push(out: Path, repository: str) -> str:
     """Upload an export, a file or a directory, to a dataset on the Hugging Face hub. Returns its address.
 
@@ -119,7 +124,7 @@ def push(out: Path, repository: str) -> str:
         ConfigError: if the hub refuses.
         MissingExtra: without huggingface_hub.
     """
-    hub = require("huggingface_hub", extra="hub", for_="agentq export --push")
+    hub = client_of_hub()
     try:
         api = hub.HfApi()
         api.create_repo(repository, repo_type="dataset", private=True, exist_ok=True)

@@ -86,9 +86,11 @@ PUSH = argument("--push", metavar="USER/NAME", help="upload it to this dataset o
 
 @command("export", "write what a run holds for other libraries", DIRECTORY, FORMAT, FILE, STAGE, PUSH, JSON)
 def export_run(args: Namespace) -> int:
-    from agentq.export import export, push
+    from agentq.export import client_of_hub, export, push
     from agentq.status import Late, RichStatus
 
+    if args.push:
+        client_of_hub()
     with RichStatus() as status:
         rows = export(args.run, args.format, args.out, args.stage, status=Late(status))
     result, text = {"export": str(args.out), "rows": rows}, f"{rows} rows: {args.out}"
