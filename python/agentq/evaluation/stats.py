@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
+from functools import cache
 from statistics import NormalDist, fmean
 from typing import Any
 
@@ -235,7 +236,7 @@ class RungResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
         """Raises ValueError, naming the key, if one is missing or has another type; unknown keys are ignored."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
         later = (
             "by_env",
@@ -253,12 +254,19 @@ class RungResult:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         try:
-            TypeAdapter(cls).validate_python(known)
+            _types().validate_python(known)
         except ValidationError as error:
             (key, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
             said = wrong.removeprefix("Input should be ")
             raise ValueError(f"a rung's {key} must be {said}; got {known[str(key)]!r:.60}") from None
         return cls(**known)
+
+
+@cache
+def _types() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RungResult)
 
 
 def _by_env(successes: Sequence[bool], envs: Sequence[str], broken: Sequence[bool]) -> dict[str, dict[str, float]]:
