@@ -2,8 +2,9 @@
 
     python benchmarks/rounds.py [--env booking] [--recipe agent_q] [--rounds 4] [--seeds 0 1 2] [--train.epochs 2 ...]
 
-Each seed is one run of `agentq train`. It grows by a round and is measured after it, always on the same tasks. The same
-command resumes where an earlier one stopped. Outcomes go to benchmarks/results, for `benchmarks/results.py`.
+Each seed is one run of `agentq train`. It grows by a round and is measured after it on the same tasks: greedily,
+and with `--attempts` sampled episodes per task. The same command resumes where an earlier one stopped. Outcomes go to
+benchmarks/results, for `benchmarks/results.py`.
 """
 
 from __future__ import annotations
@@ -12,18 +13,37 @@ import argparse
 from pathlib import Path
 
 from machine import commit
-from methods import agentq
+from methods import ATTEMPTS, INLINE, MEASURED, agentq, summary
 from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 
 from agentq.policies.engine_names import embedded_base
 from agentq.store.run import TRAJECTORY, RunStore
 
 
-def grow(path: Path, recipe: str, words: list[str], rounds: int) -> None:
-    """Add a round after the other, each with its measurement. Raises SystemExit if a command fails."""
-    for number in range(measured_rounds(path, recipe) + 1, rounds + 1):
-        if code := agentq(path, "train", recipe, "--json", f"--out={path}", f"--run.num_rounds={number}", *words):
-            raise SystemExit(code)
+def grow(path: Path, recipe: str, seed: int, args: argparse.Namespace, settings: list[str]) -> None:
+    """Add a round after the other, each with its measurements. Raises SystemExit if a command fails."""
+    common = (f"--env={args.env}", "--json")
+    also = [word for word in settings if word.startswith(("--eval.", "--model.", INLINE))]
+    measured = measured_rounds(path, recipe)
+    for number in range(measured, args.rounds + 1):
+        if number > measured:
+            words = (f"--base={args.base}", f"--run.num_rounds={number}", f"--seed={seed}", *settings)
+            run(path, "train", recipe, *common, *words)
+        model = str(path / "checkpoints" / recipe) if number else args.base
+        for attempt, out in enumerate(sampled_after(path, number, args.attempts)):
+            if not summary(out):
+                run(out, "eval", model, *common, *MEASURED["sampled"], *also, f"--seed={seed + 1000 * attempt}")
+
+
+def run(path: Path, *words: str) -> None:
+    """Run a command of agentq. Raises SystemExit if it fails."""
+    if code := agentq(path, *words, f"--out={path}"):
+        raise SystemExit(code)
+
+
+def sampled_after(path: Path, number: int, attempts: int) -> list[Path]:
+    """The runs that measure the model after a round, one per attempt. The next round removes the model."""
+    return [path.with_name(f"{path.name}-after{number}-sampled{n}") for n in range(1, attempts + 1)]
 
 
 def measured_rounds(path: Path, recipe: str) -> int:
@@ -52,6 +72,9 @@ def main() -> None:
     parser.add_argument(
         "--base", default=str(embedded_base()), help="where each seed starts; default: the embedded one"
     )
+    parser.add_argument(
+        "--attempts", type=int, default=ATTEMPTS, help="sampled episodes per task; default: %(default)s"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/rounds"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
     args, settings = parser.parse_known_args()
@@ -60,13 +83,17 @@ def main() -> None:
     )
     for seed in args.seeds:
         path = args.out / f"{args.env.replace('/', '-')}-{args.recipe}-seed{seed}"
-        grow(path, args.recipe, [f"--env={args.env}", f"--seed={seed}", f"--base={args.base}", *settings], args.rounds)
+        grow(path, args.recipe, seed, args, settings)
+        rounds = measured_rounds(path, args.recipe)
         for number in range(args.rounds + 1):
-            tasks = of_runs([path], stage_after(args.recipe, number, measured_rounds(path, args.recipe)))
-            row = f"{args.recipe} after {number}" if number else "base"
-            table = titled("rounds", args.base)
-            keep(Outcomes(table, args.env, row, "greedy", seed, command, commit(), tasks), args.results)
-            print(f"seed {seed}, {row}: {sum(tasks.values()) / len(tasks):.1%} of {len(tasks)}", flush=True)
+            row, table = f"{args.recipe} after {number}" if number else "base", titled("rounds", args.base)
+            found = {"greedy": of_runs([path], stage_after(args.recipe, number, rounds))}
+            sampled = sampled_after(path, number, args.attempts)
+            if sampled and all(map(summary, sampled)):
+                found["sampled"] = of_runs(sampled)
+            for how, tasks in found.items():
+                keep(Outcomes(table, args.env, row, how, seed, command, commit(), tasks), args.results)
+                print(f"seed {seed}, {row}, {how}: {sum(tasks.values()) / len(tasks):.1%} of {len(tasks)}", flush=True)
 
 
 if __name__ == "__main__":

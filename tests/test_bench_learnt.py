@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import learnt
@@ -63,3 +64,23 @@ def test_a_round_counts_once_its_measurement_has_as_many_tasks_as_the_others(tmp
         assert rounds.measured_rounds(tmp_path, "agent_q") == 1
         store.add_trajectory("agent_q/eval", "8", episode(8, False))
         assert rounds.measured_rounds(tmp_path, "agent_q") == 2
+
+
+def test_each_rounds_model_is_sampled_before_the_next_round_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, ...]] = []
+    monkeypatch.setattr(rounds, "measured_rounds", lambda path, recipe: 1)
+    monkeypatch.setattr(rounds, "run", lambda path, *words: told.append((path.name, *words)))
+    args = Namespace(env="shop", base="start", rounds=2, attempts=2)
+    rounds.grow(tmp_path / "x", "agent_q", 3, args, ["--eval.num_tasks=5", "--train.epochs=2"])
+    sampled = ("--eval.temperature=1", "--eval.num_tasks=5")
+    model, common = str(tmp_path / "x" / "checkpoints" / "agent_q"), ("--env=shop", "--json")
+    trained = ("--base=start", "--run.num_rounds=2", "--seed=3", "--eval.num_tasks=5", "--train.epochs=2")
+    assert told == [
+        ("x-after1-sampled1", "eval", model, *common, *sampled, "--seed=3"),
+        ("x-after1-sampled2", "eval", model, *common, *sampled, "--seed=1003"),
+        ("x", "train", "agent_q", *common, *trained),
+        ("x-after2-sampled1", "eval", model, *common, *sampled, "--seed=3"),
+        ("x-after2-sampled2", "eval", model, *common, *sampled, "--seed=1003"),
+    ]
