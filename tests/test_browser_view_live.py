@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ from agentq.store import RunStore
 from agentq.types import Command, EnvAction
 from agentq.viewer import ViewServer, serve, write_view
 from tests.test_view import search_keeping
-from tests.view_factory import CONFIG, a_chromium, large, opened, searched, wide
+from tests.view_factory import CONFIG, a_chromium, large, make_run, opened, searched, wide
 
 pytestmark = pytest.mark.browser
 
@@ -85,6 +87,20 @@ def test_a_growing_tree_keeps_what_is_chosen_opened_and_typed(
                 tab.keyboard.press(key)
                 assert tab.evaluate("decodeURIComponent(location.hash)") == f"#at=0:search:{seed}"
             tab.close()
+
+
+def test_what_was_damaged_after_it_was_listed_is_said_in_its_place(chromium: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    with ViewServer([run]) as server:
+        tab = opened(chromium.new_page(), server.url)
+        with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as database:
+            database.execute("UPDATE items SET record = x'00' WHERE key = '2/0'")
+        tab.locator("a.mark").first.click()
+        tab.get_by_text("run.sqlite is damaged (trajectory 2/0 of agent_q/eval: ").wait_for()
+        tab.get_by_text("agentq view").click()
+        tab.locator("a.mark").nth(1).click()
+        tab.locator(".badge").first.wait_for()
+        tab.close()
 
 
 def test_five_thousand_nodes_are_drawn_smoothly(chromium: Any, tmp_path: Path) -> None:

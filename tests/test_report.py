@@ -283,6 +283,8 @@ def test_line_plot_goes_from_corner_to_corner() -> None:
     assert (x1 - x0, y1 - y0) == pytest.approx((x2 - x1, y2 - y1), abs=0.11)  # straight; coordinates have one decimal
     assert x0 == 48.0 and y0 == 28.0 and y2 > y0  # SVG's y grows downwards
     assert "circle" in line_plot("loss", [(3, 2.0)])
+    ticks = [text.text for text in etree.fromstring(str(line_plot("kl", [(0, 2.1e-7), (9, 6.03e-3)]))).iter("text")]
+    assert ticks == ["kl", "0.006", "2e-7", "0", "step 9"]
 
 
 def test_finite_points_skip_gaps_sort_and_average_long_series() -> None:

@@ -124,7 +124,9 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _short(value: float) -> str:
-    """At most three decimals, to fit beside an axis: 0.00603 is 0.006, 2e-07 is 0."""
+    """At most three decimals, to fit beside an axis: 0.00603 is 0.006, 0.00000021 is 2e-7."""
+    if 0 < abs(value) < 0.0005:
+        return f"{value:.0e}".replace("e-0", "e-")
     return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 100 else f"{value:.0f}"
 
 

@@ -54,11 +54,16 @@ class App {
     while (this.panes.length < open.length) this.panes.push(new Pane(this));
     $("panes").replaceChildren(...this.panes.slice(0, open.length).map((pane) => pane.element));
     document.title = `${open[0].task.slice(0, 60)} - agentq view`;
-    await Promise.all(open.map((item, i) => {
-      const more = i ? "2" : "", pane = this.panes[i];
-      const wanted = { node: number(`node${more}`) ?? 0, rollout: number(`t${more}`), view: asked.get("page") ?? "before" };
-      return pane.open(item, wanted);
-    }));
+    try {
+      await Promise.all(open.map((item, i) => {
+        const more = i ? "2" : "", pane = this.panes[i];
+        const wanted = { node: number(`node${more}`) ?? 0, rollout: number(`t${more}`), view: asked.get("page") ?? "before" };
+        return pane.open(item, wanted);
+      }));
+    } catch (error) { // it was damaged after it was listed, or the server has stopped
+      $("panes").replaceChildren(h("p", { role: "status" }, error.message));
+      return;
+    }
     this.focus(this.panes[0]);
     if (!$("panes").contains(document.activeElement)) this.panes[0].outline.show(true);
   }
