@@ -28,7 +28,7 @@ from agentq.policies.engine_names import embedded_base
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
-from agentq.recipes.accounts import cost_of, first_prompt
+from agentq.recipes.accounts import Cost, cost_of, first_prompt
 from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.recipes.resources import Resources, searches
 from agentq.report import write_report
@@ -218,6 +218,31 @@ def test_tokens_are_counted_and_priced(server: FakeOpenAI, tmp_path: Path) -> No
     assert cost.prompt_tokens == read and cost.generated_tokens == wrote and cached > 0
     assert note["usage"]["policy"]["prompt_tokens"] == sum(t.info["prompt_tokens"] for t in trees)
     assert cost.money == pytest.approx((3 * (read - cached) + cached + 10 * wrote) / 1e6)
+
+
+def test_a_stage_costs_all_that_was_tried_and_what_the_engine_counted(tmp_path: Path) -> None:
+    """The episode has 3 steps, 3 * 40 tokens read and 1 + 2 + 3 sampled; its first attempt and an action that was
+    sampled again cost more. Paid, at 3, 1 and 10: 3 * 600 new, 500 cached and 10 * 60 generated tokens."""
+    info = {
+        "retried": {"env_steps": 5, "prompt_tokens": 7, "generated_tokens": 2},
+        "repeats": {"steps": 1, "prompt_tokens": 11, "generated_tokens": 3},
+    }
+    tokens = {"env_steps": 7, "prompt_tokens": 9, "generated_tokens": 4}
+    counted = Usage({"critic": Tally(1, 100, 0, 10), "policy": Tally(2, 1000, 500, 50)})
+    t, price = replace(make_trajectory(3), info=info), Price(3.0, 1.0, 10.0)
+    mute = [replace(step, proposal=replace(step.proposal, prompt_ids=np.empty(0, np.int32))) for step in t.steps]
+    with RunStore.open(tmp_path / "run", {}) as store:
+        for stage in ("engine", "no engine"):
+            store.add_trajectory(stage, "3/0", t)
+        store.add_trajectory("text", "3/0", replace(t, steps=tuple(mute), info={}))
+        store.add_tree("trees", replace(make_tree(3), info=tokens))
+        for stage in ("engine", "text"):
+            store.set_note(stage, counted.to_note() | {"seconds": 1.5})
+        engine, alone, text, trees = (cost_of(store, name, price) for name in ("engine", "no engine", "text", "trees"))
+    assert engine == Cost(8, 100 + 138, 10 + 11, 1.5, pytest.approx(2900e-6))
+    assert alone == Cost(8, 138, 11, 0.0, pytest.approx((3 * 138 + 10 * 11) * 1e-6))
+    assert text == Cost(3, 1100, 60, 1.5, pytest.approx(2900e-6))  # records of texts alone have no tokens
+    assert trees == Cost(7, 9, 4, 0.0, pytest.approx((3 * 9 + 10 * 4) * 1e-6))
 
 
 def test_a_text_only_server_counts_tokens_and_the_table_tells_their_price(

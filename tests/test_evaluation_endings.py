@@ -96,4 +96,6 @@ def test_a_row_is_compared_with_the_base_on_the_tasks_that_neither_lost(tmp_path
         whole = paired_difference([True, True, True, False], [False, False, True, False])
         assert found is not None and found["diff"] == whole.diff == 0.5 and found["low"] == whole.low
         assert Pipeline._against_base(pipeline, BASE_STAGE, outcomes) is None  # type: ignore[arg-type]
+        gone = [of_episode(lost(seed)) for seed in range(5)]
+        assert Pipeline._against_base(pipeline, "rft/eval", gone) is None  # type: ignore[arg-type]
         assert Pipeline._against_base(pipeline, "other", outcomes[:3]) is None  # type: ignore[arg-type]

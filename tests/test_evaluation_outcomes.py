@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from agentq.evaluation.outcomes import best_end, best_episode, counted_end, counted_episode, judged, of_tree, solved
+from agentq.results import SearchResult
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import Observation
 from tests.records_factory import click, make_proposal, make_task
@@ -47,6 +48,12 @@ def test_a_success_counts_before_a_higher_return_and_then_the_shorter_way() -> N
     assert [step.result.reward for step in best_episode(found).steps] == [0.25, 0.5]
     found.success[:] = False
     assert of_tree(found)[:2] == (False, float(np.float32(0.9)))  # what a failure was worth
+
+
+def test_a_search_succeeds_by_any_of_its_episodes() -> None:
+    found = SearchResult(tree([-1, 0, 0], ends=[1, 2], won=[1]))
+    assert found.success and found.trajectory.success
+    assert not SearchResult(tree([-1, 0, 0], ends=[1, 2])).success
 
 
 def test_an_episode_that_the_world_broke_does_not_count() -> None:

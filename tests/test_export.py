@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from agentq.store import RunStore
 from agentq.store.run import TRAJECTORY, TREE
 from agentq.types import History
 from tests.records_factory import make_trajectory
+from tests.test_evaluation_outcomes import tree as grown
 from tests.view_factory import CONFIG, PAIRS, make_run, searched
 
 
@@ -76,6 +78,46 @@ def test_completions_are_the_actions_on_the_way_to_success(run: Path, tmp_path: 
     chats = rows(run, "sharegpt", tmp_path / "c.jsonl")
     assert [each["from"] for each in chats[0]["conversations"]] == ["system", "human", "gpt"]
     assert chats[0]["conversations"][2]["value"] == found[0]["completion"][0]["content"]
+
+
+def test_a_prompt_has_what_the_policy_saw_and_held_out_tasks_are_left_out(tmp_path: Path) -> None:
+    """A conversation of two steps in a search, and an episode; measured tasks are for no training."""
+    talk, t = grown([-1, 0, 1], ends=[2], won=[2]), make_trajectory(6)
+    talk.task = replace(talk.task, keeps_pages=True)
+    with RunStore.open(tmp_path / "run", {}) as store:
+        store.add_tree("q/collect", talk)
+        store.add_trajectory("r/collect", "6/0", t)
+        store.add_trajectory("eval", "8/0", make_trajectory(8))
+    found = rows(tmp_path / "run", "trl-prompt-completion", tmp_path / "x")
+    said = [row["completion"][0]["content"] for row in found]
+    assert said[:2] == [p.action.text for p in talk.proposal if p]
+    assert said[2:] == [step.proposal.action.text for step in t.steps if step.proposal.action.env_action]
+    first, second = (json.dumps(row["prompt"]) for row in found[:2])
+    assert [f"page {i}" in first for i in range(3)] == [True, False, False]
+    assert [f"page {i}" in second for i in range(3)] == [True, True, False]  # a conversation keeps its pages
+
+
+def test_prompts_are_those_of_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("def compose(history):\n    return [{'role': 'user', 'content': history.observation.text}]\n")
+    with RunStore.open(tmp_path / "run", {"model": {"prompt": f"{file}:compose"}}) as store:
+        store.add_trajectory("r/collect", "6/0", make_trajectory(6))
+    found = rows(tmp_path / "run", "trl-prompt-completion", tmp_path / "x")
+    assert [row["prompt"] for row in found] == [[{"role": "user", "content": f"page {i}"}] for i in (0, 2)]
+
+
+def test_a_sessions_success_and_return_are_those_that_count_and_its_calls_are_told_apart(tmp_path: Path) -> None:
+    checked = {"success": True, "return": 0.75, "steps": 2, "broken": False, "end": 2}
+    with RunStore.open(tmp_path / "run", {}) as store:
+        store.add_tree("eval", grown([-1, 0, 1], ends=[2], info={"checked": checked}))  # the judge had refused it
+        store.add_trajectory("eval", "4/0", make_trajectory(4, success=False, return_=0.5))
+    assert export(tmp_path / "run", "hf-traces", tmp_path / "out") == 2
+    for name, success, total in (("eval-3", True, 0.75), ("eval-4-0", False, 0.5)):
+        header, *lines = map(json.loads, (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines())
+        assert (header["success"], header["return"]) == (success, total)
+        calls = [call["id"] for line in lines for call in line["message"].get("toolCalls", ())]
+        answered = [line["message"]["toolCallId"] for line in lines if line["message"]["role"] == "tool"]
+        assert len(set(calls)) == len(calls) == 2 and answered == calls
 
 
 def test_the_command_line_knows_the_formats_and_says_what_is_missing(

@@ -242,6 +242,8 @@ def test_a_reset_that_fails_is_tried_once_more(frail: Callable[..., str]) -> Non
     assert str(error.value) == f"{env.name} must reset; got RuntimeError: seed 13 does not start"
     assert len(env.lost) == 3
     env.close()
+    with pytest.raises(ConfigError, match=f"a scripted expert must be known for this, .*; got {env.name}"):
+        client.expert(env.name)
 
 
 def test_a_seed_that_gives_another_instruction_is_told(frail: Callable[..., str]) -> None:

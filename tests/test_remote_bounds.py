@@ -22,7 +22,7 @@ from served import dial, is_hung_up
 from agentq import envs
 from agentq.envs.browser import processes, wire
 from agentq.envs.remote import client, env_server, token
-from agentq.envs.remote.address import Listener
+from agentq.envs.remote.address import Listener, connect, split
 from agentq.envs.remote.connection import Closed, Connection, SessionLost
 from agentq.envs.remote.env_server import EnvServer
 from agentq.envs.replies import ResetReply
@@ -85,6 +85,7 @@ def test_only_this_user_knows_the_token_while_the_server_lives(home: Path, start
         file.rename(home / "elsewhere")
         assert refusal(server.at) == f"AGENTQ_ENV_TOKEN must be the token of the server at {server.at}; got none"
         assert len(started) == 1
+        (home / "elsewhere").rename(file)
     assert not file.exists()
 
 
@@ -180,6 +181,26 @@ def test_a_listener_removes_its_own_file_only(tmp_path: Path) -> None:
     at.write_text("another file")
     listener.close()
     assert at.read_text() == "another file"
+
+
+def test_a_listener_takes_the_place_of_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ConfigError, match=r"an unused path; got .*mine, which is another file"):
+        Listener(str(tmp_path / "mine"))
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["count", "count@", "@127.0.0.1:7007", "@"])
+def test_a_served_environment_has_a_name_and_an_address(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"must be named NAME@HOST:PORT or NAME@/PATH; got '{name}'"):
+        split(name)
+    assert split("count@/tmp/a@b") == ("count", "/tmp/a@b")
+
+
+@pytest.mark.parametrize("at", ["127.0.0.1:65536", "127.0.0.1:", "7007", "127.0.0.1:-1"])
+def test_a_port_that_is_none_is_refused(at: str) -> None:
+    with pytest.raises(ConfigError, match=f"must be HOST:PORT or the path of a Unix socket; got '{at}'"):
+        connect(at, 1.0)
 
 
 def test_a_first_message_must_come_soon(started: list[object], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,12 +65,26 @@ def test_what_is_known_of_unfinished_items_counts() -> None:
     assert Pace(100, 4, begun=0.0).left(90, 10.0, 1.0) == pytest.approx(10.0 * 9)  # it went on with 90 done
 
 
+def test_of_items_in_flight_half_is_done_and_five_sixths_are_left() -> None:
+    pace = Pace(60, 6, begun=0.0)
+    assert pace.left(0, 3.0) == 3 * (60 - 6 / 6) / (6 / 2)
+    assert pace.left(30, 11.0) == 11 * (30 - 6 / 6) / (30 + 6 / 2)
+    assert pace.left(60, 12.0) == 0.0
+
+
+def test_a_duration_is_hours_and_minutes_or_minutes_and_seconds() -> None:
+    assert status.duration(3 * 3600 + 5 * 60 + 10) == "3 h 05 min"
+    assert status.duration(250) == "4 min 10 s" and status.duration(24.6) == "25 s"
+
+
 def test_stages_to_come_take_what_the_last_of_their_kind_took() -> None:
     planned = [Planned("base/eval", 10, 20.0), Planned("q/round1/collect", 4), Planned("q/round1/learn", 0)]
     ahead = Ahead([*planned, Planned("q/eval", 30)])
     assert ahead.left() == (60.0, 2) and ahead.done == 1
     ahead.ended("q/round1/collect", 4, 8.0)
     assert ahead.left("q/eval") == (0.0, 1) and ahead.done == 2
+    ahead.planned["q/round2/collect"] = Planned("q/round2/collect", 6)
+    assert ahead.left("q/eval") == (12.0, 1)  # 2 s each, as in the first round
 
 
 def test_plain_lines_say_what_is_left_of_the_stage_and_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,18 +23,21 @@ import pytest
 
 from agentq import status
 from agentq.cli import main
-from agentq.credit.pairs import node_pairs, weighed_pairs
+from agentq.credit.pairs import WeighedPair, node_pairs, weighed_pairs
 from agentq.errors import ConfigError, StoreError
+from agentq.picture import Picture
 from agentq.policies.engine_names import embedded_base
 from agentq.searching import partial
 from agentq.store import RunStore
 from agentq.store.records import TreeRecord
 from agentq.store.run import PARTIAL
+from agentq.types import Observation
 from agentq.viewer import ViewServer, write_view
 from agentq.viewer import data as view_data
 from agentq.viewer.data import _round, of_episode, of_tree, row, token_data, tree_data, weigh
 from agentq.viewer.items import Items
 from tests.records_factory import make_trajectory, make_tree
+from tests.test_evaluation_outcomes import tree as grown
 from tests.view_factory import CONFIG, HOSTILE, PAIRS, Count, damaged, looped, lost, make_run, searched
 
 
@@ -121,6 +124,23 @@ def test_an_episode_is_a_tree_without_branches_and_tells_why_it_stopped() -> Non
     assert of_episode(lost()).messages == ["", "", "no route"]
     stopped = of_episode(make_trajectory(0, success=False))
     assert (stopped.outcome, stopped.stop) == ("failed", "ended by the site")
+
+
+def test_the_row_of_a_tree_is_of_the_episode_that_counts_and_pages_are_told_apart() -> None:
+    """The judge approved the episode at 2, the one at 3 was chosen, and the checker refused it."""
+    checked = {"success": False, "return": 0.0, "steps": 1, "broken": False, "end": 3}
+    shot = Picture(b"RIFF", (9, 9), {})
+    pages = [
+        Observation("p", "/a"),
+        Observation("p", "/b"),
+        Observation("p", "/a"),
+        Observation("p", "/a", picture=shot),
+    ]
+    found = of_tree(grown([-1, 0, 1, 0], ends=[2, 3], won=[2], info={"checked": checked}, observation=pages))
+    shown, data = row(found, []), tree_data(found, None, [WeighedPair(1, 3, 0.5, "")])
+    assert (shown["outcome"], shown["steps"], data["best"]) == ("failed", 1, 3)
+    assert data["shows"] == [0, 1, 0, 2] and len(data["pages"]) == 3
+    assert data["pairs"] == [[1, 3, 0.5, ""]]
 
 
 def test_pairs_are_those_of_training_and_the_rest_says_why() -> None:

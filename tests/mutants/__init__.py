@@ -10,6 +10,7 @@ from tests.mutants import (
     learn_faults,
     policies_faults,
     recipes_faults,
+    run_faults,
     searching_faults,
     store_faults,
 )
@@ -25,5 +26,6 @@ FAULTS = [
     *evaluation_faults.FAULTS,
     *benchmarks_faults.FAULTS,
     *store_faults.FAULTS,
+    *run_faults.FAULTS,
     *core_faults.FAULTS,
 ]
