@@ -2,7 +2,8 @@
 
     python benchmarks/flaky.py [--base MODEL] [--seeds 0 1 2] [--jobs 2] [--recipe agent_q] [--run.num_tasks 60 ...]
 
-Each row trains on the same tasks of `flaky_env.py`, and its model is measured greedily on `booking` itself:
+Each row trains on the same tasks of `flaky_env.py`, and its model is measured on `booking` itself, greedily and with
+`--attempts` sampled episodes per task:
 
 - clean: no step fails.
 - faults: a failed step raises, as a browser or a server that is lost does. Nothing is learnt from it.
@@ -20,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 from machine import commit
-from methods import INLINE, agentq, summary, training
+from methods import ATTEMPTS, INLINE, agentq, sample, sampled, summary, training
 from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 from results import markdown, tables
 
@@ -38,8 +39,10 @@ def make(path: Path, row: str, seed: int, args: argparse.Namespace, settings: li
         if code := agentq(path, "train", args.recipe, *common, "--eval.num_tasks=1", *told):
             return code
     measured, model = path.with_name(f"{path.name}-eval"), path / "checkpoints" / args.recipe
-    words = ("--env=booking", f"--eval.num_tasks={args.held_out}", f"--out={measured}")
-    return 0 if summary(measured) else agentq(measured, "eval", str(model), *common, *words)
+    words = ("--env=booking", f"--eval.num_tasks={args.held_out}")
+    if not summary(measured) and (code := agentq(measured, "eval", str(model), *common, *words, f"--out={measured}")):
+        return code
+    return sample(path, model, args.attempts, seed, *words)
 
 
 def main() -> int:
@@ -48,6 +51,9 @@ def main() -> int:
     parser.add_argument("--recipe", default="agent_q")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
+    parser.add_argument(
+        "--attempts", type=int, default=ATTEMPTS, help="sampled episodes per task; default: %(default)s"
+    )
     parser.add_argument("--held-out", type=int, default=200, help="tasks; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("runs/flaky"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
@@ -63,9 +69,13 @@ def main() -> int:
         if code:
             print(f"failed, see its log: {path}", file=sys.stderr)
             continue
-        tasks, steps = of_runs([path.with_name(f"{path.name}-eval")]), training(path, args.recipe)["env_steps"]
-        found.append(Outcomes(table, "booking", row, "greedy", seed, " ".join(words), commit(), tasks, steps))
-        keep(found[-1], args.results)
+        steps, runs = training(path, args.recipe)["env_steps"], {"greedy": [path.with_name(f"{path.name}-eval")]}
+        if args.attempts:
+            runs["sampled"] = sampled(path, args.attempts)
+        for how, measured in runs.items():
+            tasks = of_runs(measured)
+            found.append(Outcomes(table, "booking", row, how, seed, " ".join(words), commit(), tasks, steps))
+            keep(found[-1], args.results)
     print("\n\n".join(map(markdown, tables(found))))
     return max(codes)
 

@@ -169,6 +169,20 @@ def agentq(path: Path, *words: str) -> int:
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=log, env=one_thread).returncode
 
 
+def sampled(path: Path, attempts: int) -> list[Path]:
+    """The runs in which `sample` measures the model of a run, one per attempt."""
+    return [path.with_name(f"{path.name}-sampled{n}") for n in range(1, attempts + 1)]
+
+
+def sample(path: Path, model: Path | str, attempts: int, seed: int, *words: str) -> int:
+    """Measure the model of a run by sampled episodes; return the exit code of what failed, or 0."""
+    for n, out in enumerate(sampled(path, attempts)):
+        told = (*words, *MEASURED["sampled"], f"--seed={seed + 1000 * n}", f"--out={out}", "--json", INLINE)
+        if not summary(out) and (code := agentq(out, "eval", str(model), *told)):
+            return code
+    return 0
+
+
 def training(path: Path, recipe: str) -> dict[str, Any]:
     """What a run of `agentq train` used, and how its rounds went."""
     with RunStore.read(path) as store:

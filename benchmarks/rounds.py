@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from machine import commit
-from methods import ATTEMPTS, INLINE, MEASURED, agentq, summary
+from methods import ATTEMPTS, agentq, sample, sampled, summary
 from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 
 from agentq.policies.engine_names import embedded_base
@@ -22,28 +22,20 @@ from agentq.store.run import TRAJECTORY, RunStore
 
 def grow(path: Path, recipe: str, seed: int, args: argparse.Namespace, settings: list[str]) -> None:
     """Add a round after the other, each with its measurements. Raises SystemExit if a command fails."""
-    common = (f"--env={args.env}", "--json")
-    also = [word for word in settings if word.startswith(("--eval.", "--model.", INLINE))]
+    env, also = f"--env={args.env}", [word for word in settings if word.startswith(("--eval.", "--model."))]
     measured = measured_rounds(path, recipe)
     for number in range(measured, args.rounds + 1):
-        if number > measured:
-            words = (f"--base={args.base}", f"--run.num_rounds={number}", f"--seed={seed}", *settings)
-            run(path, "train", recipe, *common, *words)
-        model = str(path / "checkpoints" / recipe) if number else args.base
-        for attempt, out in enumerate(sampled_after(path, number, args.attempts)):
-            if not summary(out):
-                run(out, "eval", model, *common, *MEASURED["sampled"], *also, f"--seed={seed + 1000 * attempt}")
+        words = (env, f"--base={args.base}", f"--run.num_rounds={number}", f"--seed={seed}", "--json", *settings)
+        if number > measured and (code := agentq(path, "train", recipe, *words, f"--out={path}")):
+            raise SystemExit(code)
+        model = path / "checkpoints" / recipe if number else args.base
+        if code := sample(after(path, number), model, args.attempts, seed, env, *also):
+            raise SystemExit(code)
 
 
-def run(path: Path, *words: str) -> None:
-    """Run a command of agentq. Raises SystemExit if it fails."""
-    if code := agentq(path, *words, f"--out={path}"):
-        raise SystemExit(code)
-
-
-def sampled_after(path: Path, number: int, attempts: int) -> list[Path]:
-    """The runs that measure the model after a round, one per attempt. The next round removes the model."""
-    return [path.with_name(f"{path.name}-after{number}-sampled{n}") for n in range(1, attempts + 1)]
+def after(path: Path, number: int) -> Path:
+    """What the measurements of the model after a round are named by. The next round removes the model."""
+    return path.with_name(f"{path.name}-after{number}")
 
 
 def measured_rounds(path: Path, recipe: str) -> int:
@@ -88,9 +80,9 @@ def main() -> None:
         for number in range(args.rounds + 1):
             row, table = f"{args.recipe} after {number}" if number else "base", titled("rounds", args.base)
             found = {"greedy": of_runs([path], stage_after(args.recipe, number, rounds))}
-            sampled = sampled_after(path, number, args.attempts)
-            if sampled and all(map(summary, sampled)):
-                found["sampled"] = of_runs(sampled)
+            attempts = sampled(after(path, number), args.attempts)
+            if attempts and all(map(summary, attempts)):
+                found["sampled"] = of_runs(attempts)
             for how, tasks in found.items():
                 keep(Outcomes(table, args.env, row, how, seed, command, commit(), tasks), args.results)
                 print(f"seed {seed}, {row}, {how}: {sum(tasks.values()) / len(tasks):.1%} of {len(tasks)}", flush=True)

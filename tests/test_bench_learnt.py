@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import learnt
+import methods
 import pytest
 import rounds
 
@@ -71,16 +72,16 @@ def test_each_rounds_model_is_sampled_before_the_next_round_removes_it(
 ) -> None:
     told: list[tuple[str, ...]] = []
     monkeypatch.setattr(rounds, "measured_rounds", lambda path, recipe: 1)
-    monkeypatch.setattr(rounds, "run", lambda path, *words: told.append((path.name, *words)))
+    for module in (rounds, methods):
+        monkeypatch.setattr(module, "agentq", lambda path, *words: told.append((path.name, *words)))
     args = Namespace(env="shop", base="start", rounds=2, attempts=2)
     rounds.grow(tmp_path / "x", "agent_q", 3, args, ["--eval.num_tasks=5", "--train.epochs=2"])
-    sampled = ("--eval.temperature=1", "--eval.num_tasks=5")
-    model, common = str(tmp_path / "x" / "checkpoints" / "agent_q"), ("--env=shop", "--json")
-    trained = ("--base=start", "--run.num_rounds=2", "--seed=3", "--eval.num_tasks=5", "--train.epochs=2")
-    assert told == [
-        ("x-after1-sampled1", "eval", model, *common, *sampled, "--seed=3"),
-        ("x-after1-sampled2", "eval", model, *common, *sampled, "--seed=1003"),
-        ("x", "train", "agent_q", *common, *trained),
-        ("x-after2-sampled1", "eval", model, *common, *sampled, "--seed=3"),
-        ("x-after2-sampled2", "eval", model, *common, *sampled, "--seed=1003"),
-    ]
+    names = [f"x-after{number}-sampled{n}" for number in (1, 2) for n in (1, 2)]
+    assert [name for name, *_ in told] == [*names[:2], "x", *names[2:]]
+    (_, command, model, *words), (_, *second), (_, trained, recipe, *more) = told[:3]
+    assert (command, model) == ("eval", str(tmp_path / "x" / "checkpoints" / "agent_q"))
+    assert {"--env=shop", "--seed=3", "--eval.temperature=1", "--eval.num_tasks=5"} < {
+        *words
+    } and "--seed=1003" in second
+    assert "--train.epochs=2" not in words and (trained, recipe) == ("train", "agent_q")
+    assert {"--env=shop", "--seed=3", "--base=start", "--run.num_rounds=2", "--train.epochs=2"} < {*more}
