@@ -27,7 +27,7 @@ from agentq.policies import patience
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
-from agentq.progress import ladder_table, main_console
+from agentq.progress import by_count, ladder_table, main_console
 from agentq.recipes.accounts import Cost, cost_of, first_prompt
 from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.recipes.resources import Resources, searches
@@ -176,6 +176,8 @@ def test_usage_is_the_same_behind_its_note_and_adds_up() -> None:
     assert two.roles == {"policy": Tally(2, 2001, 501, 10, 1.5), "critic": Tally(1)}
     assert (two.faults["HTTP 429"], two.seconds, two.pause_s) == (2, 1.5, 3.0)
     assert two.since(one) == Usage({"policy": Tally(1, 1, 1, 1, 1.0), "critic": Tally(1)}, pause_s=3.0)
+    twice = two + two
+    assert twice.faults["HTTP 429"] == 4 and twice.pause_s == 6.0 and twice.since(two) == two
 
 
 def test_the_first_prompt_is_that_of_the_lowest_task_whatever_was_sampled(tmp_path: Path) -> None:
@@ -294,6 +296,10 @@ def test_the_table_says_what_the_world_broke(capsys: pytest.CaptureFixture[str])
     )
     whole = RungResult.from_outcomes("base", won, [1.0, 0.0, 0.0], [4, 4, 4], **cost)  # type: ignore[arg-type]
     assert ladder_table([whole]).caption is None
+
+
+def test_counts_are_told_commonest_first_and_then_by_name() -> None:
+    assert by_count({"b": 2, "c": 7, "a": 2}) == "7 c, 2 a, 2 b"
 
 
 def test_the_table_names_an_oracle() -> None:

@@ -61,6 +61,11 @@ def test_faults_of_the_world_are_one_line(
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
+def test_a_message_of_several_lines_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell(ConfigError("x must be\n1"), ["eval"]) == 2
+    assert capsys.readouterr().err == "agentq: x must be 1\n"
+
+
 def test_a_fault_of_agentq_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,7 +16,7 @@ from rich.console import Console
 from agentq import envs, status
 from agentq.cli import main
 from agentq.config import Settings
-from agentq.policies.usage import Price
+from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, show_table
 from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Resources
@@ -201,6 +203,33 @@ def test_time_before_the_work_begins_is_no_part_of_its_rate(monkeypatch: pytest.
         collect(store, "eval", attempts(tasks), do, in_flight=1, on_item=line.on_item, on_growth=line.on_growth)
     told = [line.partition(";")[0] for line in out.getvalue().splitlines()]
     assert told == [f"eval: {n}/4 episodes, 0.10/s, {10 * (4 - n)} s left" for n in range(1, 5)]
+
+
+def test_a_stage_that_goes_on_notes_the_time_and_tokens_of_all_its_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now, before = [100.0], Usage({"policy": Tally(1, 100)})  # of the stage before, by this process
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    resources: Any = SimpleNamespace(usage=before, computed=lambda: None)
+    with RunStore.open(tmp_path / "run", {}) as store:
+        store.set_note("eval", {"done": 3, "seconds": 5.0} | Usage({"policy": Tally(2, 30)}).to_note())
+        line = StageLine(store, "eval", lambda *_: None, resources, None, Price())
+        now[0] += 7.0
+        resources.usage = before + Usage({"policy": Tally(4, 400)})
+        line.note()
+        note = store.note("eval") or {}
+    assert (note["done"], note["seconds"], Usage.from_note(note).total) == (3, 12.0, Tally(6, 430))
+
+
+def test_a_line_counts_successes_and_what_the_world_broke(tmp_path: Path) -> None:
+    notes = list[str]()
+    resources: Any = SimpleNamespace(usage=Usage(), computed=lambda: None, num_computing=lambda *_: 1)
+    with RunStore.open(tmp_path / "run", {}) as store:
+        show = lambda done, note, grown=0.0, /: notes.append(note)  # noqa: E731
+        line = StageLine(store, "eval", show, resources, None, Price())
+        for number, success in enumerate((True, False, None), start=1):
+            line.on_item(number, 3, success, "no route" if success is None else "")
+    assert notes[-1].startswith("1 of 3 succeeded (6 - 79 %), 1 broken by the world, the last: no route")
 
 
 def test_a_search_shows_its_rollouts_before_its_first_tree_ends(

@@ -21,7 +21,7 @@ from agentq.store.durable import clean_up, disk_named, flaw, remove, replaced, s
 from agentq.store.files import Lines, environment_info, first_difference, metric_line, note_model, read_metrics
 from agentq.store.partial import PartialTree
 from agentq.store.run import PARTIAL
-from agentq.store.stages import drop_stage, known_tasks, rename_stage
+from agentq.store.stages import drop_stage, known_tasks, rename_stage, whole_trees
 from agentq.types import Observation
 from tests.records_factory import make_task, make_tree
 
@@ -118,6 +118,16 @@ def test_a_record_that_was_dropped_meanwhile_hides_none_after_it(tmp_path: Path)
         assert next(trees).task.seed == 1
         store._execute("DELETE FROM items WHERE key = '2'")
         assert [tree.task.seed for tree in trees] == [3]
+
+
+def test_a_damaged_record_is_left_out_and_told_and_hides_none_after_it(tmp_path: Path) -> None:
+    lost: list[str] = []
+    with RunStore.open(tmp_path / "run", {}) as store:
+        for seed in (1, 2, 3):
+            store.add_tree("a", make_tree(seed, num_nodes=3))
+        store._execute("UPDATE items SET record = x'00' WHERE key = '2'")
+        assert [tree.task.seed for tree in whole_trees(store, "a", lost)] == [1, 3]
+    assert len(lost) == 1 and "tree 2 of a" in lost[0]
 
 
 def test_a_foreign_directory_is_no_run_and_a_lock_that_cannot_be_tried_is_free(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.mutants import (
     recipes_faults,
     run_faults,
     searching_faults,
+    settings_faults,
     store_faults,
 )
 
@@ -27,5 +28,6 @@ FAULTS = [
     *benchmarks_faults.FAULTS,
     *store_faults.FAULTS,
     *run_faults.FAULTS,
+    *settings_faults.FAULTS,
     *core_faults.FAULTS,
 ]
