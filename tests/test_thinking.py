@@ -15,7 +15,7 @@ from agentq.agent.prompts import critic_messages, policy_messages
 from agentq.agent.thinking import begun, is_mark, spoken
 from agentq.agent.verdicts import parse_judgement
 from agentq.base.tokenizer import train_tokenizer
-from agentq.critics.judge import OutcomeJudge
+from agentq.critics.judge import NO_RUBRIC, OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ModelError
 from agentq.learn.thinking import thinking_tokens
@@ -23,6 +23,7 @@ from agentq.policies.fitting import PAGE_END
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer
+from agentq.policies.usage import Usage
 from agentq.types import Command, EnvAction, History, Observation, PreferencePair, StopReason
 
 ACTION = "COMMANDS: CLICK [3]\nSTATUS: CONTINUE"
@@ -59,6 +60,7 @@ class Says:
 
     def __init__(self, renderer: Renderer, text: str, stop_reason: StopReason) -> None:
         self.renderer, self.ids, self.stop_reason = renderer, ids_of(renderer, text), stop_reason
+        self.usage = Usage()
 
     def render(self, history: History, compose: Any, *, max_new_tokens: int) -> Prompt:
         return self.renderer.render(history, compose, max_new_tokens=max_new_tokens)
@@ -164,6 +166,7 @@ def test_a_critic_and_a_judge_that_are_cut_off_in_their_thoughts_say_nothing() -
     proposals = [EnvAction(Command.CLICK, 3), EnvAction(Command.CLICK, 7)]
     assert asyncio.run(ranker.rank(HISTORY, proposals, seed=0)) == [0.5, 0.5] and ranker.stats.fallbacks == 1
     assert asyncio.run(OutcomeJudge(engine).judge(HISTORY)).findings == ()
+    assert engine.usage.faults == {NO_RUBRIC: 1}
 
 
 @pytest.mark.parametrize("page", ["row of a long table [12]\n" * 400, "x" * 5000, "long words " * 900 + "y" * 3000])
