@@ -219,6 +219,14 @@ def test_success_bars_are_as_long_as_the_rates() -> None:
     assert [text.text for text in svg.iter("text") if text.get("text-anchor") == "end"] == ["<a>", "b", "c"]
 
 
+def test_the_longest_figures_beside_a_bar_have_room() -> None:
+    svg = etree.fromstring(str(success_bars([rung("all", 100)])))
+    *_, figures = svg.iter("text")
+    assert figures.text == "100.0 %  [92.9, 100.0]"
+    # in DejaVu Sans at 11.5 px a digit is 7.3 px wide, a stop 3.7
+    assert float(svg.get("width")) - float(figures.get("x")) >= 7 * len(figures.text)
+
+
 def test_a_long_name_beside_a_bar_keeps_both_ends_and_is_whole_in_its_tooltip() -> None:
     name = "http://localhost:8000/v1#<Qwen>/Qwen3-8B"
     svg = etree.fromstring(str(success_bars([rung(name, 50)])))

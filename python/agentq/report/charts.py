@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 
 from agentq.evaluation.stats import RungResult
 
-WIDTH_PX = 760
-LABEL_PX, VALUE_PX, ROW_PX = 150, 130, 30
+WIDTH_PX = 800
+LABEL_PX, VALUE_PX, ROW_PX = 150, 170, 30
 PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 270, 140, 48
 
 
