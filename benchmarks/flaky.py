@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 from machine import commit
-from methods import ATTEMPTS, INLINE, agentq, sample, sampled, summary, training
+from methods import ATTEMPTS, INLINE, MEASURED, agentq, measure, runs_of, summary, training
 from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 from results import markdown, tables
 
@@ -33,16 +33,22 @@ FILE = Path(__file__).with_name("flaky_env.py")
 
 def make(path: Path, row: str, seed: int, args: argparse.Namespace, settings: list[str]) -> int:
     """Train a row and measure it on the site itself; return the exit code of what failed, or 0."""
-    common = (INLINE, "--json", f"--seed={seed}")
     if not summary(path):
         told = (f"--env={FILE}:{row}", f"--base={args.base}", f"--out={path}", "--eval.measure_base=false", *settings)
-        if code := agentq(path, "train", args.recipe, *common, "--eval.num_tasks=1", *told):
+        if code := agentq(path, "train", args.recipe, INLINE, "--json", f"--seed={seed}", "--eval.num_tasks=1", *told):
             return code
-    measured, model = path.with_name(f"{path.name}-eval"), path / "checkpoints" / args.recipe
-    words = ("--env=booking", f"--eval.num_tasks={args.held_out}")
-    if not summary(measured) and (code := agentq(measured, "eval", str(model), *common, *words, f"--out={measured}")):
-        return code
-    return sample(path, model, args.attempts, seed, *words)
+    model, words = path / "checkpoints" / args.recipe, ("--env=booking", f"--eval.num_tasks={args.held_out}")
+    for how, runs in measured(path, args.attempts).items():
+        if code := measure(runs, model, seed, *words, *MEASURED[how]):
+            return code
+    return 0
+
+
+def measured(path: Path, attempts: int) -> dict[str, list[Path]]:
+    """The runs that measure a row's model, by how they do."""
+    found = {"greedy": 1, "sampled": attempts} if attempts else {"greedy": 1}
+    names = {"greedy": "eval", "sampled": "sampled"}
+    return {how: runs_of(path.with_name(f"{path.name}-{names[how]}"), number) for how, number in found.items()}
 
 
 def main() -> int:
@@ -69,11 +75,9 @@ def main() -> int:
         if code:
             print(f"failed, see its log: {path}", file=sys.stderr)
             continue
-        steps, runs = training(path, args.recipe)["env_steps"], {"greedy": [path.with_name(f"{path.name}-eval")]}
-        if args.attempts:
-            runs["sampled"] = sampled(path, args.attempts)
-        for how, measured in runs.items():
-            tasks = of_runs(measured)
+        steps = training(path, args.recipe)["env_steps"]
+        for how, runs in measured(path, args.attempts).items():
+            tasks = of_runs(runs)
             found.append(Outcomes(table, "booking", row, how, seed, " ".join(words), commit(), tasks, steps))
             keep(found[-1], args.results)
     print("\n\n".join(map(markdown, tables(found))))

@@ -97,7 +97,7 @@ class Place:
 def make(place: Place, row: Row, seed: int, quick: bool) -> int:
     """Train and measure one row, or the missing part of it; return the exit code of what failed, or 0."""
     path, table = place.run(row, seed), place.table
-    common = ("--json", INLINE, f"--eval.num_tasks={5 if quick else table.num_held_out}", *table.more)
+    common = (f"--eval.num_tasks={5 if quick else table.num_held_out}", *table.more)
     if row.recipe is not None and not summary(path):
         start = next((r for r in table.rows if r.name == row.start), None)
         base = place.base if start is None else place.model(start, seed)
@@ -110,16 +110,14 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
             *more,
             f"--base={base}",
         )
-        words = (*common, f"--env={table.env}", f"--seed={seed}", f"--out={path}", *told)
+        words = ("--json", INLINE, *common, f"--env={table.env}", f"--seed={seed}", f"--out={path}", *told)
         if code := agentq(path, "train", row.recipe, *words):
             return code
     for name in measures(place):
         env = name if name in table.also else table.env
-        for attempt, measured in enumerate(_measured(place, path, row, name)):
-            words = (*MEASURED.get(name, ()), f"--out={measured}", f"--seed={seed + 1000 * attempt}")
-            told = (str(place.model(row, seed)), *common, f"--env={env}", *words)
-            if not summary(measured) and (code := agentq(measured, "eval", *told)):
-                return code
+        words = (*common, f"--env={env}", *MEASURED.get(name, ()))
+        if code := measure(_measured(place, path, row, name), place.model(row, seed), seed, *words):
+            return code
     return 0
 
 
@@ -140,8 +138,7 @@ def _measured(place: Place, path: Path, row: Row, name: str) -> list[Path]:
     if name == "greedy" and row.recipe:
         return [path]
     first = path.with_name(f"{path.name}-{name.replace('/', '_')}")
-    attempts = place.attempts if name == "sampled" else 1
-    return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, attempts + 1))]
+    return runs_of(first, place.attempts if name == "sampled" else 1)
 
 
 def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
@@ -169,16 +166,16 @@ def agentq(path: Path, *words: str) -> int:
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=log, env=one_thread).returncode
 
 
-def sampled(path: Path, attempts: int) -> list[Path]:
-    """The runs in which `sample` measures the model of a run, one per attempt."""
-    return [path.with_name(f"{path.name}-sampled{n}") for n in range(1, attempts + 1)]
+def runs_of(first: Path, attempts: int) -> list[Path]:
+    """The directories of several attempts; that of the first is given."""
+    return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, attempts + 1))][:attempts]
 
 
-def sample(path: Path, model: Path | str, attempts: int, seed: int, *words: str) -> int:
-    """Measure the model of a run by sampled episodes; return the exit code of what failed, or 0."""
-    for n, out in enumerate(sampled(path, attempts)):
-        told = (*words, *MEASURED["sampled"], f"--seed={seed + 1000 * n}", f"--out={out}", "--json", INLINE)
-        if not summary(out) and (code := agentq(out, "eval", str(model), *told)):
+def measure(runs: list[Path], model: Path | str, seed: int, *words: str) -> int:
+    """Measure a model in those runs that are not there yet, each with its own seed; return as `make` does."""
+    for attempt, path in enumerate(runs):
+        told = (str(model), *words, f"--out={path}", f"--seed={seed + 1000 * attempt}", "--json", INLINE)
+        if not summary(path) and (code := agentq(path, "eval", *told)):
             return code
     return 0
 

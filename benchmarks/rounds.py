@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from machine import commit
-from methods import ATTEMPTS, agentq, sample, sampled, summary
+from methods import ATTEMPTS, MEASURED, agentq, measure, runs_of, summary
 from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 
 from agentq.policies.engine_names import embedded_base
@@ -29,13 +29,14 @@ def grow(path: Path, recipe: str, seed: int, args: argparse.Namespace, settings:
         if number > measured and (code := agentq(path, "train", recipe, *words, f"--out={path}")):
             raise SystemExit(code)
         model = path / "checkpoints" / recipe if number else args.base
-        if code := sample(after(path, number), model, args.attempts, seed, env, *also):
+        sampled = sampled_after(path, number, args.attempts)
+        if code := measure(sampled, model, seed, env, *MEASURED["sampled"], *also):
             raise SystemExit(code)
 
 
-def after(path: Path, number: int) -> Path:
-    """What the measurements of the model after a round are named by. The next round removes the model."""
-    return path.with_name(f"{path.name}-after{number}")
+def sampled_after(path: Path, number: int, attempts: int) -> list[Path]:
+    """The runs that measure the model after a round. The next round removes the model."""
+    return runs_of(path.with_name(f"{path.name}-after{number}-sampled"), attempts)
 
 
 def measured_rounds(path: Path, recipe: str) -> int:
@@ -80,9 +81,9 @@ def main() -> None:
         for number in range(args.rounds + 1):
             row, table = f"{args.recipe} after {number}" if number else "base", titled("rounds", args.base)
             found = {"greedy": of_runs([path], stage_after(args.recipe, number, rounds))}
-            attempts = sampled(after(path, number), args.attempts)
-            if attempts and all(map(summary, attempts)):
-                found["sampled"] = of_runs(attempts)
+            sampled = sampled_after(path, number, args.attempts)
+            if sampled and all(map(summary, sampled)):
+                found["sampled"] = of_runs(sampled)
             for how, tasks in found.items():
                 keep(Outcomes(table, args.env, row, how, seed, command, commit(), tasks), args.results)
                 print(f"seed {seed}, {row}, {how}: {sum(tasks.values()) / len(tasks):.1%} of {len(tasks)}", flush=True)

@@ -76,7 +76,7 @@ def test_each_rounds_model_is_sampled_before_the_next_round_removes_it(
         monkeypatch.setattr(module, "agentq", lambda path, *words: told.append((path.name, *words)))
     args = Namespace(env="shop", base="start", rounds=2, attempts=2)
     rounds.grow(tmp_path / "x", "agent_q", 3, args, ["--eval.num_tasks=5", "--train.epochs=2"])
-    names = [f"x-after{number}-sampled{n}" for number in (1, 2) for n in (1, 2)]
+    names = [f"x-after{number}-sampled{n}" for number in (1, 2) for n in ("", "-2")]
     assert [name for name, *_ in told] == [*names[:2], "x", *names[2:]]
     (_, command, model, *words), (_, *second), (_, trained, recipe, *more) = told[:3]
     assert (command, model) == ("eval", str(tmp_path / "x" / "checkpoints" / "agent_q"))

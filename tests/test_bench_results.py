@@ -138,8 +138,14 @@ def test_an_interval_of_a_mean_is_one_of_a_share_and_one_of_a_difference_is_not_
 
 
 def test_the_noise_of_sampling_by_hand() -> None:
-    """Of `rft`: v = (1/3 + 1/4 + 0 + 1/4) / 4 = 0.208333, s = 0.25 / sqrt(2) = 0.176777, the noise of 4 attempts
-    sqrt(v / 8) = 0.161374, of one sqrt(v / 2) = 0.322749; sqrt(0.03125 - 0.026042 + 0.104167) / 0.176777 = 1.87."""
+    """For `rft`:
+
+    variance of an attempt   v = (1/3 + 1/4 + 0 + 1/4) / 4 = 0.208333
+    deviation over seeds     s = 0.25 / sqrt(2) = 0.176777
+    noise of four attempts   sqrt(v / 8) = 0.161374
+    noise of one attempt     sqrt(v / 2) = 0.322749
+    interval with one        sqrt(0.03125 - 0.026042 + 0.104167) / s = 1.87 times as wide
+    """
     shares = {"rft": ((0.5, 0.75), (1.0, 0.75)), "ei": ((0.5, 0.75), (0.75, 0.75)), "ppo": ((0.0, 1.0), (1.0, 1.0))}
     found = [
         replace(BASE, row=row, measured="sampled", seed=seed, tasks=dict(zip("12", tasks, strict=True)))

@@ -45,7 +45,7 @@ def test_concordance_leaves_out_what_search_ranks_equal_and_what_the_world_broke
 
 
 def test_the_share_of_unranked_nodes_is_of_those_with_a_choice() -> None:
-    """Of the nodes 0, 1 and 2 the last has one child alone, and the children of 1 differ."""
+    """Node 2 has only one child, so it does not count. The children of node 0 are equal, those of node 1 differ."""
     tree = make_tree(num_nodes=8)  # the children of 0 are 1, 2, 3; of 1 are 4, 5, 6; of 2 is 7
     tree.critic_value[:] = [0.5, 0.5, 0.5, 0.5, 1.0, 0.5, 1.0, 0.5]
     assert unranked([tree]) == 0.5 and unranked([make_tree(num_nodes=1)]) == 0.0

@@ -107,8 +107,12 @@ def test_pairing_narrows_the_interval_of_agents_that_agree() -> None:
 
 
 def test_agents_that_solve_the_same_half_of_the_tasks_differ_by_half_of_a_rates_error() -> None:
-    """Of 16 tasks both solve the same 8: phi = (8 * 8 - 16 / 2) / 64 = 7/8, so sqrt(h^2 - 2 * 7/8 * h^2 + h^2) = h/2,
-    where h is that of a rate of 1/2, z / (2 sqrt(n + z^2)) = 1.959964 / (2 sqrt(19.841459)) = 0.220004."""
+    """Both agents solve the same 8 of 16 tasks.
+
+    half width of a rate of 1/2        h = z / (2 sqrt(n + z^2)) = 1.959964 / (2 sqrt(19.841459)) = 0.220004
+    correlation, corrected             phi = (8 * 8 - 16 / 2) / 64 = 7/8
+    half width of the difference       sqrt(h^2 - 2 * 7/8 * h^2 + h^2) = h / 2
+    """
     solved = [True] * 8 + [False] * 8
     found = paired_difference(solved, solved)
     assert (found.diff, found.low, found.high) == pytest.approx((0, -0.110002, 0.110002), abs=1e-6)

@@ -85,21 +85,22 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
     if trains_off_mps(settings.train.devices, settings.model.devices):
         p.status.say(f"agentq {name}: the policy samples on MPS and trains on the CPU, since MPS has no float64")
     num_rounds = settings.run.num_rounds
+
+    def stages(first: int, last: int) -> list[str]:
+        return [stage for n in range(first, last + 1) for stage in stages_of(name, n)]
+
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         policy = served / f"round{number}"
         trainer.serve(number, policy)
         _remove_others(policy)
         r = Round(p, settings, name, number, policy, start, trainer.learner)
         most = _affordable(r)
-        later, needed = range(most + 1, num_rounds + 1), range(number, most + 1)
-        p.leave_out(*([stage for n in rounds for stage in stages_of(name, n)] for rounds in (later, needed)))
+        p.leave_out(stages(most + 1, num_rounds), needed=stages(number, most))
         if number > most:
             break
         with own_searches(p.store, r.stage):
             recipe.collect(r)
-        if "done" not in (
-            p.store.note(r.stage) or {}
-        ):  # filled by a search of the recipe's own, which the display does not see
+        if "done" not in (p.store.note(r.stage) or {}):  # the display does not see a search of the recipe's own
             p.leave_out([r.stage])
         found = collected(p.store, r.stage)
         spent = used(p.store, r.stage)

@@ -6,15 +6,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from agentq.envs.replies import one_line
-from agentq.errors import StoreError
 from agentq.policies.usage import Tally, Usage, count
 from agentq.progress import by_count, first_prompts
 from agentq.report import compare
@@ -27,7 +25,7 @@ from agentq.store.durable import check_page, write_page
 from agentq.store.files import flatten, read_metrics, read_object
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
-from agentq.store.stages import left_out, whole_note, whole_trajectories, whole_trees
+from agentq.store.stages import left_out, or_empty, whole_note, whole_trajectories, whole_trees
 
 CURVES = (
     *("reward/mean", "success", "group_collapse", "entropy", "agreement"),  # per round
@@ -35,7 +33,6 @@ CURVES = (
     *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
-T = TypeVar("T")
 BROKEN = "broken by the world"  # episodes, and rollouts of trees, by error kind
 RESTORED = "restored pages"  # nodes of trees, by outcome, see `Env.restored`
 
@@ -74,11 +71,9 @@ def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageD
         # a run that goes on has more items by the time they are read
         stages, examples, lengths = read_stages(store, lost, lambda done: show and done <= total and show(done, ""))
         live = whole_note(store, "result", lost).get("live")
-        has_environment = (path / "env.json").exists()
-        environment = (
-            _or_empty(partial(read_object, path / "env.json"), dict[str, Any](), lost) if has_environment else {}
-        )
-        metrics = _or_empty(partial(read_metrics, path / "metrics.jsonl", lost), list[dict[str, Any]](), lost)
+        file = path / "env.json"
+        environment: dict[str, Any] = or_empty(lambda: read_object(file), {}, lost) if file.exists() else {}
+        metrics: list[dict[str, Any]] = or_empty(lambda: read_metrics(path / "metrics.jsonl", lost), [], lost)
         page = _template().render(
             name=path.resolve().name,
             config=store.config,
@@ -101,14 +96,6 @@ def write_report(run_dir: Path | str, out: Path | None = None, *, status: StageD
         status.say(left_out(lost))
     write_page(out, page.encode(errors="replace"), remedy, follow=not own)
     return out
-
-
-def _or_empty(read: Callable[[], T], empty: T, lost: list[str]) -> T:
-    try:
-        return read()
-    except StoreError as error:
-        lost.append(str(error))
-        return empty
 
 
 def read_stages(

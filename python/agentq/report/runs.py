@@ -13,6 +13,7 @@ from agentq.policies.engine_names import embedded_base
 from agentq.recipes.again import FORK
 from agentq.report.summary import read_summary
 from agentq.store.claim import COMMAND, INPUTS
+from agentq.store.database import OtherVersion
 from agentq.store.directory import is_held
 from agentq.store.run import RunStore
 
@@ -74,10 +75,10 @@ def _row(path: Path) -> RunRow:
             made = config.get("command", "run" if "live" in config else "")
             env = run.get("env") or config.get("live", {}).get("url", "")
             row = RunRow(str(path), state, made, env, _rounds(store, run), _origin(store))
-    except StoreError as error:
-        other = re.search("was written by an? (older|newer) agentq", str(error))
-        state = f"{other[1]} version" if other else "running" if held else "damaged"
-        return RunRow(str(path), state, "", "", "", "")
+    except OtherVersion as error:
+        return RunRow(str(path), f"{error.age} version", "", "", "", "")
+    except StoreError:
+        return RunRow(str(path), "running" if held else "damaged", "", "", "", "")
     if not rows:
         return row
     last = rows[-1]

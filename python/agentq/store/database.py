@@ -117,15 +117,23 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         _migrate(database, version)
 
 
+class OtherVersion(StoreError):
+    """A run of an agentq whose runs this one does not read. `age`: older or newer."""
+
+    def __init__(self, age: str, message: str) -> None:
+        super().__init__(message)
+        self.age = age
+
+
 def check_version(version: int, path: Path) -> None:
-    """Raises StoreError if this agentq does not read a database of this version of the schema."""
+    """Raises OtherVersion if this agentq does not read a database of this version of the schema."""
     if version == SCHEMA_VERSION or version in MIGRATIONS:
         return
-    age, remedy = "an older", "read it with that version, or start over with clean=True"
+    age, remedy = "older", "read it with that version, or start over with clean=True"
     if version > SCHEMA_VERSION:
-        age, remedy = "a newer", "upgrade agentq"
-    found = f"schema {version}; this one reads {SCHEMA_VERSION}"
-    raise StoreError(f"{path.parent} was written by {age} agentq ({found}): {remedy}")
+        age, remedy = "newer", "upgrade agentq"
+    found, article = f"schema {version}; this one reads {SCHEMA_VERSION}", "an" if age == "older" else "a"
+    raise OtherVersion(age, f"{path.parent} was written by {article} {age} agentq ({found}): {remedy}")
 
 
 def _migrate(database: sqlite3.Connection, version: int) -> None:

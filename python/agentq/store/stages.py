@@ -66,15 +66,20 @@ def _whole(store: RunStore, stage: str, kind: str, decode: Callable[[bytes, Fetc
 
 def whole_note(store: RunStore, stage: str, lost: list[str]) -> dict[str, Any]:
     """`RunStore.note`, empty if there is none. If it is damaged, it is empty, and `lost` gets a message."""
+    return or_empty(lambda: store.note(stage) or {}, {}, lost, f"the note of {stage}: ")
+
+
+def or_empty(read: Callable[[], T], empty: T, lost: list[str], what: str = "") -> T:
+    """What is read; if it is damaged, `empty`, and `lost` gets the message, after `what`."""
     try:
-        return store.note(stage) or {}
+        return read()
     except StoreError as error:
-        lost.append(f"the note of {stage}: {error}")
-        return {}
+        lost.append(f"{what}{error}")
+        return empty
 
 
 def in_order(key: str) -> tuple[int, ...]:
-    """By what the keys of trees and episodes are sorted: the task's seed, then the attempt."""
+    """Sorts the keys of trees and episodes: by the task's seed, then by the attempt."""
     return tuple(int(part) if part.isdigit() else 0 for part in key.split("/"))
 
 

@@ -14,7 +14,7 @@ from agentq.policies.engine_names import path_in, read_name
 from agentq.searching.partial import tree_so_far
 from agentq.store.database import connect
 from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
-from agentq.store.stages import in_order, whole_note
+from agentq.store.stages import in_order, or_empty, whole_note
 from agentq.viewer.data import Shown, of_episode, of_tree
 
 
@@ -80,6 +80,10 @@ class Items:
                 return None
         tree = store.tree(place.stage, int(place.key))  # also if the search has ended since the place was listed
         return of_tree(tree) if tree is not None else None
+
+    def whole(self, place: ItemPlace, lost: list[str]) -> Shown | None:
+        """As `read`, but None if it is damaged; `lost` gets a message."""
+        return or_empty(lambda: self.read(place), None, lost)
 
     def pairs(self, run: int, stage: str, lost: list[str]) -> dict[str, Any] | None:
         """The settings by which training takes preference pairs from a stage; None if it takes none.

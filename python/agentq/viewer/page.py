@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentq.errors import StoreError
 from agentq.evaluation.outcomes import counted_end
 from agentq.status import StageDisplay
 from agentq.store.durable import check_page, write_page
@@ -63,11 +62,7 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, statu
         for number, place in enumerate(places):
             if show is not None:
                 show(number, "")
-            try:
-                shown = items.read(place)
-            except StoreError as error:
-                lost.append(str(error))
-                continue
+            shown = items.whole(place, lost)
             if shown is None:
                 continue
             pairs = pairs_of(place.run, place.stage)

@@ -175,11 +175,7 @@ class ViewServer:
             same = number is not None and self._places[number] == place and self._weighed_by[number] == pairs
             if same and place.kind != PARTIAL:
                 continue
-            try:
-                shown = self._items.read(place)
-            except StoreError as error:
-                lost.append(str(error))
-                continue
+            shown = self._items.whole(place, lost)
             if shown is None:
                 continue
             if number is None:
